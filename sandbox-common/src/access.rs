@@ -1,0 +1,31 @@
+//! What a task wants to do to an object.
+
+bitflags::bitflags! {
+    /// A set of accesses. In a rule: what it grants or denies. In an event: what was attempted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(transparent)]
+    pub struct Access: u32 {
+        /// Read a file's content, list a directory. Same bit as the kernel's `FMODE_READ`.
+        const READ = 1;
+        /// Write or truncate a file's content. Same bit as the kernel's `FMODE_WRITE`.
+        const WRITE = 1 << 1;
+        /// Make a name: create, mkdir, mknod, symlink, link and rename to it.
+        const CREATE = 1 << 2;
+        /// Take a name away: unlink, rmdir, rename from it or over it.
+        const REMOVE = 1 << 3;
+        /// Change mode, owner, times, extended attributes.
+        const ATTRIBUTES = 1 << 4;
+        /// Run a file as a program.
+        const EXECUTE = 1 << 5;
+        /// Connect or send to an address.
+        const CONNECT = 1 << 6;
+    }
+}
+
+impl Access {
+    /// What a `write` rule speaks of: every way to change a file or a name.
+    pub const WRITES: Self = Self::WRITE
+        .union(Self::CREATE)
+        .union(Self::REMOVE)
+        .union(Self::ATTRIBUTES);
+}

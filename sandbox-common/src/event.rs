@@ -1,0 +1,232 @@
+//! What happened: the records on the ring.
+//!
+//! A record is a [`Header`] and, by its `kind`, one payload. A reader that does not know a kind
+//! skips the record; the ring delimits records.
+
+/// Version of the record format; a reader refuses others.
+pub const VERSION: u8 = 1;
+/// Bytes of path text in a [`PathPayload`].
+pub const PATH_BYTES: usize = 2048;
+
+/// First part of every record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Header {
+    /// [`VERSION`].
+    pub version: u8,
+    /// A [`Kind`].
+    pub kind: u8,
+    /// A [`Hook`].
+    pub hook: u8,
+    /// A [`Reason`].
+    pub reason: u8,
+    /// What was attempted and not allowed: [`Access`](crate::Access) bits.
+    pub access: u32,
+    /// Session number.
+    pub session: u32,
+    /// Rule that decided; 0 is the default.
+    pub rule: u16,
+    /// The session's [`Mode`](crate::subject::Mode): in `Audit` the operation went on.
+    pub mode: u16,
+    /// When: `CLOCK_BOOTTIME`, nanoseconds.
+    pub time: u64,
+    /// The session's cgroup id.
+    pub cgroup: u64,
+    /// Process id (the kernel's tgid) in the initial pid namespace.
+    pub pid: u32,
+    /// Thread id in the initial pid namespace.
+    pub tid: u32,
+    /// Real user id in the initial user namespace.
+    pub uid: u32,
+    /// Zero.
+    pub pad: u32,
+    /// The thread's name, zero-terminated.
+    pub comm: [u8; 16],
+}
+
+/// An object in a file system.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct PathPayload {
+    /// `super_block.s_dev`, kernel encoding.
+    pub dev: u32,
+    /// `inode.i_rdev`, kernel encoding, where the object is a device; else 0.
+    pub rdev: u32,
+    /// `inode.i_mode`; 0 where the object does not exist yet.
+    pub mode: u32,
+    /// Bytes used in `names`.
+    pub len: u32,
+    /// 1 where the outermost components did not fit.
+    pub truncated: u32,
+    /// The path from the superblock's root, *innermost component first*, each zero-terminated.
+    pub names: [u8; PATH_BYTES],
+}
+
+/// An address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct NetPayload {
+    /// `AF_INET` or `AF_INET6`, of the address (an IPv4-mapped one is `AF_INET`).
+    pub family: u16,
+    /// Native byte order.
+    pub port: u16,
+    /// `IPPROTO_*`.
+    pub protocol: u16,
+    /// Zero.
+    pub pad: u16,
+    /// Network byte order; an IPv4 address is in the first four bytes.
+    pub address: [u8; 16],
+}
+
+/// A record of kind [`Kind::Path`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct PathEvent {
+    /// First part.
+    pub header: Header,
+    /// The object.
+    pub path: PathPayload,
+    /// Makes the size a multiple of eight.
+    pub pad: u32,
+}
+
+/// A record of kind [`Kind::Net`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct NetEvent {
+    /// First part.
+    pub header: Header,
+    /// The address.
+    pub net: NetPayload,
+}
+
+/// Numbers that have names: the enum, and the fallible way back from the wire.
+macro_rules! names {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$doc])* $variant = $number,)* }
+        impl $name {
+            /// Every variant, by number.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            /// The variant of a number from a record.
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$variant),)* _ => None }
+            }
+            /// The name in output.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+names! {
+    /// Which payload follows the header.
+    Kind {
+        /// [`PathPayload`].
+        Path = 1 "path",
+        /// [`NetPayload`].
+        Net = 2 "net",
+        /// Nothing.
+        Task = 3 "task",
+    }
+}
+
+names! {
+    /// Where the kernel asked.
+    Hook {
+        /// `security_file_open`.
+        FileOpen = 1 "file_open",
+        /// `security_path_mknod`: create, mknod, bind of a unix socket.
+        PathMknod = 2 "path_mknod",
+        /// `security_path_mkdir`.
+        PathMkdir = 3 "path_mkdir",
+        /// `security_path_symlink`.
+        PathSymlink = 4 "path_symlink",
+        /// `security_path_link`.
+        PathLink = 5 "path_link",
+        /// `security_path_unlink`.
+        PathUnlink = 6 "path_unlink",
+        /// `security_path_rmdir`.
+        PathRmdir = 7 "path_rmdir",
+        /// `security_path_rename`.
+        PathRename = 8 "path_rename",
+        /// `security_path_truncate`.
+        PathTruncate = 9 "path_truncate",
+        /// `security_file_truncate`, 6.2 and later.
+        FileTruncate = 10 "file_truncate",
+        /// `security_task_alloc`.
+        TaskAlloc = 11 "task_alloc",
+        /// `BPF_CGROUP_INET4_CONNECT`.
+        Connect4 = 12 "connect4",
+        /// `BPF_CGROUP_INET6_CONNECT`.
+        Connect6 = 13 "connect6",
+        /// `BPF_CGROUP_UDP4_SENDMSG`.
+        Sendmsg4 = 14 "sendmsg4",
+        /// `BPF_CGROUP_UDP6_SENDMSG`.
+        Sendmsg6 = 15 "sendmsg6",
+        /// `security_socket_create`.
+        SocketCreate = 16 "socket_create",
+        /// `security_path_chmod`.
+        PathChmod = 17 "path_chmod",
+        /// `security_path_chown`.
+        PathChown = 18 "path_chown",
+    }
+}
+
+names! {
+    /// Why it was denied.
+    Reason {
+        /// A rule says so; `rule` names it.
+        Rule = 1 "rule",
+        /// No rule allows it and the default does not.
+        Default = 2 "default",
+        /// The file system is none that the policy knows.
+        UnknownFilesystem = 3 "unknown_filesystem",
+        /// The device is not on the list.
+        Device = 4 "device",
+        /// The object has no place: its chain of parents does not end at its file system's root.
+        Disconnected = 5 "disconnected",
+        /// More than [`WALK_DEPTH`](crate::path::WALK_DEPTH) components deep.
+        TooDeep = 6 "too_deep",
+        /// The place it would get grants what its present place does not.
+        Gain = 7 "gain",
+        /// A rule names a place beneath; moving it would move what the rule protects.
+        RuleBeneath = 8 "rule_beneath",
+        /// A child asked to be born in another cgroup (`CLONE_INTO_CGROUP`).
+        IntoCgroup = 9 "into_cgroup",
+        /// The kernel had no memory for the walk.
+        NoMemory = 10 "no_memory",
+        /// A kernel object could not be read.
+        Unreadable = 11 "unreadable",
+        /// The task belongs to a session that has ended.
+        SessionEnded = 12 "session_ended",
+        /// Sockets of this family, type or protocol are not allowed.
+        SocketKind = 13 "socket_kind",
+    }
+}
+
+#[cfg(feature = "user")]
+crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent);

@@ -1,0 +1,2 @@
+//! The programs.
+fn main() {}

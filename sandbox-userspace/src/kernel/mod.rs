@@ -1,0 +1,6 @@
+//! What the running kernel is and has.
+
+pub mod btf;
+pub mod features;
+pub mod layout;
+pub mod mounts;

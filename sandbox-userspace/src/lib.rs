@@ -1,0 +1,12 @@
+//! Policy, loader and sessions: everything of `sandbox` that runs in user space.
+//!
+//! Data flows one way: [`policy`] is read, checked and compiled to a slot; [`engine`] publishes it
+//! to the maps that the hooks read and brings their events back; [`session`] makes the cgroup and
+//! the agent's process; [`sinks`] print. [`kernel`] knows the running kernel, [`cli`] the verbs.
+
+pub mod cli;
+pub mod engine;
+pub mod kernel;
+pub mod policy;
+pub mod session;
+pub mod sinks;

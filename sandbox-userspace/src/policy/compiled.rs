@@ -1,0 +1,105 @@
+//! A compiled policy: what `engine` publishes to one slot.
+
+use sandbox_common::Access;
+use sandbox_common::path::Node;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The whole policy of a session in the kernel's terms, still without a slot number.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledPolicy {
+    /// Superblocks that the policy knows: `s_dev` in the kernel's encoding and the root's node.
+    pub roots: Vec<(u32, Node)>,
+    /// Edges of the tries of all superblocks; node ids are unique over all of them.
+    pub edges: Vec<Edge>,
+    /// Device nodes that may be opened.
+    pub devices: Vec<Device>,
+    /// IPv4 prefixes and their port sets.
+    pub net4: Vec<Prefix<Ipv4Addr>>,
+    /// IPv6 prefixes and their port sets. None lies in `::ffff:0:0/96`: those are `net4`.
+    pub net6: Vec<Prefix<Ipv6Addr>>,
+    /// Ports of the port sets.
+    pub ports: Vec<PortEntry>,
+    /// Allowed on superblocks that are not in `roots`.
+    pub unknown: UnknownAccess,
+    /// Rules by id; `rules[0]` has id 1.
+    pub rules: Vec<Rule>,
+}
+
+/// What is allowed on a superblock that the policy does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownAccess(pub Access);
+
+impl Default for UnknownAccess {
+    fn default() -> Self {
+        Self(Access::READ | Access::EXECUTE)
+    }
+}
+
+/// One edge of the trie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Id of the node above.
+    pub from: u32,
+    /// The component, 1 to 255 bytes, without `/` and NUL.
+    pub name: Vec<u8>,
+    /// The node beneath.
+    pub to: Node,
+}
+
+/// A device node that may be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// `S_IFCHR` or `S_IFBLK`.
+    pub kind: u32,
+    /// Kernel encoding.
+    pub dev: u32,
+    /// `READ`, `WRITE` or both.
+    pub allow: Access,
+}
+
+/// An address prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix<A> {
+    /// First address of the prefix.
+    pub address: A,
+    /// Its length in bits.
+    pub bits: u8,
+    /// Number of the port set, from 0 within this policy.
+    pub set: u32,
+}
+
+/// A port prefix of a port set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortEntry {
+    /// The port set.
+    pub set: u32,
+    /// `IPPROTO_TCP` (6) or `IPPROTO_UDP` (17).
+    pub protocol: u8,
+    /// First port.
+    pub port: u16,
+    /// Bits of the port that must match, 0 to 16.
+    pub bits: u8,
+    /// The rule.
+    pub rule: u16,
+    /// Its verdict.
+    pub allow: bool,
+}
+
+/// Where a rule came from; what an explanation prints.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Rule {
+    /// Its number in events, from 1.
+    pub id: u16,
+    /// The key of the policy: `files.read.deny`.
+    pub key: String,
+    /// The rule as written: `~/.ssh/**`.
+    pub text: String,
+    /// The layer: `preset`, `user`, `command line`.
+    pub layer: String,
+    /// The file, or `preset:NAME` for one that ships inside the program.
+    pub file: String,
+    /// Line in that file, from 1.
+    pub line: u32,
+    /// Column in that line, in characters, from 1.
+    pub column: u32,
+}

@@ -1,0 +1,1 @@
+//! Sessions: cgroup, agent process, life-time.

@@ -1,0 +1,1 @@
+//! Where events go: lines for people, JSON.

@@ -1,0 +1,2 @@
+//! Builds, boots and tests the project.
+fn main() {}
