@@ -39,6 +39,34 @@ const FINISH: &str = "\
     echo 5a4db0c0ffee4ac5b0a7c0de5a4db0c0 >\"$1/etc/machine-id\" && \
     echo sandbox-vm >\"$1/etc/hostname\" && \
     echo '127.0.0.1 localhost sandbox-vm' >\"$1/etc/hosts\"";
+/// Start-up work of a real machine that this one has no use for: 13 of 20 seconds under emulation.
+const MASKED: &[&str] = &[
+    "dev-hugepages.mount",
+    "e2scrub_reap.service",
+    "ldconfig.service",
+    "modprobe@configfs.service",
+    "modprobe@drm.service",
+    "modprobe@efi_pstore.service",
+    "modprobe@fuse.service",
+    "proc-sys-fs-binfmt_misc.automount",
+    "sys-fs-fuse-connections.mount",
+    "sys-kernel-config.mount",
+    "systemd-binfmt.service",
+    "systemd-firstboot.service",
+    "systemd-hibernate-clear.service",
+    "systemd-journal-catalog-update.service",
+    "systemd-journal-flush.service",
+    "systemd-modules-load.service",
+    "systemd-pcrmachine.service",
+    "systemd-pstore.service",
+    "systemd-random-seed.service",
+    "systemd-remount-fs.service",
+    "systemd-sysusers.service",
+    "systemd-tpm2-setup-early.service",
+    "systemd-tpm2-setup.service",
+    "systemd-update-done.service",
+    "systemd-update-utmp.service",
+];
 /// Room for what the tests write, in MiB; the file is sparse.
 const FREE: u64 = 1024;
 
@@ -81,6 +109,7 @@ fn path(cache: &Cache) -> PathBuf {
 fn recipe_text() -> String {
     let mut words = vec![RELEASE, FINISH];
     words.extend(LEFT_OUT);
+    words.extend(MASKED);
     words.extend(PACKAGES);
     format!("{}\n", words.join(" "))
 }
@@ -95,6 +124,7 @@ fn fill(to: &Path, apt: &Apt, recipe: &str) -> Result<()> {
         .arg(format!("--include={}", PACKAGES.join(",")))
         .args(LEFT_OUT.iter().map(|path| format!("--dpkgopt=path-exclude={path}")))
         .arg(format!("--customize-hook={FINISH}"))
+        .arg(format!("--customize-hook=chroot \"$1\" systemctl --quiet mask {}", MASKED.join(" ")))
         .arg(RELEASE)
         .args([&root, &sources]);
     run(&mut debootstrap)?;
