@@ -7,7 +7,7 @@ use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, RootKey};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
 use sandbox_common::subject::{Control, Label, Subject};
 
 use crate::path::Scratch;
@@ -82,6 +82,10 @@ pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// Pseudo-terminals that members made, and the cgroup id of their session.
+#[map]
+pub(crate) static PTYS: HashMap<PtyKey, u64> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 
 #[map]
 pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 0);

@@ -59,15 +59,30 @@ fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
     if kind != S_IFCHR && kind != S_IFBLK {
         return None;
     }
+    if member.fault != 0 {
+        return Some(Decision { denied: wanted.bits(), rule: 0, reason: member.fault });
+    }
     let key = DeviceKey { slot: member.subject.slot, kind, dev: inode.rdev() };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    let allowed = unsafe { DEVICES.get(&key) }.copied().unwrap_or(0);
+    let allowed = match unsafe { DEVICES.get(&key) } {
+        Some(allowed) => *allowed,
+        None if is_own_pty(member, dentry) => wanted.bits(),
+        None => 0,
+    };
     let denied = wanted.bits() & !allowed;
-    Some(if member.fault != 0 || denied != 0 {
-        Decision { denied, rule: 0, reason: Reason::Device as u16 }
-    } else {
+    Some(if denied == 0 {
         Decision::ALLOW
+    } else {
+        Decision { denied, rule: 0, reason: Reason::Device as u16 }
     })
+}
+
+/// Whether a member of the same session made this pseudo-terminal.
+#[inline(always)]
+fn is_own_pty(member: &Member, dentry: Dentry) -> bool {
+    let Some(key) = dentry.pty() else { return false };
+    // SAFETY: as above.
+    unsafe { PTYS.get(&key) }.copied() == Some(member.cgroup)
 }
 
 /// `int security_path_truncate(const struct path *path)`: truncate(2); before 6.2 also `O_TRUNC`

@@ -6,6 +6,7 @@ mod files;
 mod names;
 mod sockets;
 mod tasks;
+mod terminals;
 
 use crate::finish;
 use crate::kernel::vfs::Dentry;

@@ -4,6 +4,7 @@ use super::{embedded, load, read};
 use crate::layout::LAYOUT;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use core::ffi::c_void;
+use sandbox_common::path::PtyKey;
 
 /// `struct file *`
 #[derive(Clone, Copy)]
@@ -58,6 +59,15 @@ impl Dentry {
     #[inline(always)]
     pub(crate) fn inode(self) -> Inode {
         Inode(load(self.0, &LAYOUT.dentry_inode))
+    }
+
+    /// The pseudo-terminal that this is the node of.
+    #[inline(always)]
+    pub(crate) fn pty(self) -> Option<PtyKey> {
+        let dev = self.inode().rdev();
+        // UNIX98_PTY_SLAVE_MAJOR and the seven after it, include/uapi/linux/major.h
+        let is_pty = (136..144).contains(&(dev >> 20));
+        if is_pty { Some(PtyKey { devpts: self.superblock().dev(), dev }) } else { None }
     }
 
     /// The address as a number, for [`DentryAddress`].

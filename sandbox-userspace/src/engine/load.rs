@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, CgroupSockAddr, Lsm, ProgramError};
+use aya::programs::{CgroupAttachMode, CgroupSockAddr, FExit, Lsm, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
@@ -32,6 +32,9 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
+
+/// The function on whose return a new pseudo-terminal is noted; not a hook, it denies nothing.
+const PTY_NEW: &str = "devpts_pty_new";
 
 /// Whether sessions can do without a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,7 @@ pub(super) fn load(layout: &KernelLayout<u32>, pins: &Path) -> Result<Programs, 
             None => return Err(EngineError::NoHook(hook.name())),
         }
     }
+    pin(attach_pty_new(&mut ebpf, &btf)?, &links, PTY_NEW)?;
     for hook in CGROUP_HOOKS {
         let name = hook.name();
         cgroup_program(&mut ebpf, *hook)?.load().map_err(|source| EngineError::Load {
@@ -121,6 +125,18 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf) -> Result<Option<FdLink>, 
     let id = program.attach().map_err(attach)?;
     let link = program.take_link(id).map_err(attach)?;
     Ok(Some(link.into()))
+}
+
+fn attach_pty_new(ebpf: &mut Ebpf, btf: &Btf) -> Result<FdLink, EngineError> {
+    let program = ebpf.program_mut(PTY_NEW).ok_or(EngineError::NoProgram(PTY_NEW))?;
+    let attach = |source: ProgramError| {
+        let hint = hint(&source);
+        EngineError::Attach { name: PTY_NEW, hint, source: Box::new(source) }
+    };
+    let program: &mut FExit = program.try_into().map_err(attach)?;
+    program.load(PTY_NEW, btf).map_err(attach)?;
+    let id = program.attach().map_err(attach)?;
+    program.take_link(id).map(Into::into).map_err(attach)
 }
 
 fn cgroup_program(ebpf: &mut Ebpf, hook: Hook) -> Result<&mut CgroupSockAddr, EngineError> {

@@ -78,7 +78,7 @@ impl Engine {
 
     /// Detaches what [`attach`](Self::attach) attached under `name`.
     pub fn detach(&mut self, name: &str) -> Result<(), EngineError> {
-        for hook in load::CGROUP_HOOKS {
+        for hook in CGROUP_HOOKS {
             let path = self.pins.join("links").join(load::cgroup_link(name, *hook));
             fs::remove_file(&path).map_err(|source| EngineError::Pins { path, source })?;
         }
