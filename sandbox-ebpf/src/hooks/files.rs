@@ -3,7 +3,7 @@
 use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::{Dentry, File, Path};
-use crate::maps::DEVICES;
+use crate::maps::{DEVICES, PTYS};
 use crate::path;
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
