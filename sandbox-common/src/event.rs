@@ -5,8 +5,11 @@
 
 /// Version of the record format; a reader refuses others.
 pub const VERSION: u8 = 1;
-/// Bytes of path text in a [`PathPayload`].
+/// Most bytes of path text in a record.
 pub const PATH_BYTES: usize = 2048;
+/// Room for the name that is being appended when the text is full: the kernel side writes it before
+/// it knows its length.
+pub const PATH_SLACK: usize = 256;
 
 /// First part of every record.
 #[repr(C)]
@@ -48,7 +51,8 @@ pub struct Header {
     pub comm: [u8; 16],
 }
 
-/// An object in a file system.
+/// An object in a file system. `len` bytes of names follow: the path from the superblock's root,
+/// *innermost component first*, each zero-terminated.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
@@ -62,12 +66,12 @@ pub struct PathPayload {
     pub rdev: u32,
     /// `inode.i_mode`; 0 where the object does not exist yet.
     pub mode: u32,
-    /// Bytes used in `names`.
+    /// Bytes of names, at most [`PATH_BYTES`].
     pub len: u32,
-    /// 1 where the outermost components did not fit.
+    /// 1 where the outermost components are missing.
     pub truncated: u32,
-    /// The path from the superblock's root, *innermost component first*, each zero-terminated.
-    pub names: [u8; PATH_BYTES],
+    /// Zero.
+    pub pad: u32,
 }
 
 /// An address.
@@ -90,7 +94,7 @@ pub struct NetPayload {
     pub address: [u8; 16],
 }
 
-/// A record of kind [`Kind::Path`].
+/// A record of kind [`Kind::Path`] at its longest; the ring holds only the bytes in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
@@ -102,8 +106,8 @@ pub struct PathEvent {
     pub header: Header,
     /// The object.
     pub path: PathPayload,
-    /// Makes the size a multiple of eight.
-    pub pad: u32,
+    /// The names.
+    pub names: [u8; PATH_BYTES + PATH_SLACK],
 }
 
 /// A record of kind [`Kind::Net`].
