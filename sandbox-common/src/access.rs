@@ -24,8 +24,6 @@ bitflags::bitflags! {
 
 impl Access {
     /// What a `write` rule speaks of: every way to change a file or a name.
-    pub const WRITES: Self = Self::WRITE
-        .union(Self::CREATE)
-        .union(Self::REMOVE)
-        .union(Self::ATTRIBUTES);
+    pub const WRITES: Self =
+        Self::WRITE.union(Self::CREATE).union(Self::REMOVE).union(Self::ATTRIBUTES);
 }
