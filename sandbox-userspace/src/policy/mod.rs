@@ -1,14 +1,22 @@
 //! What a user writes, and what the kernel gets: source, parse, check, expand, compile.
 
 pub mod check;
+mod compile;
 pub mod compiled;
+pub mod decide;
 pub mod diagnostic;
+pub mod expand;
 mod parse;
+pub mod ports;
 pub mod preset;
 pub mod rule;
 pub mod source;
+mod trie;
+pub mod workspace;
 
+pub use compile::compile;
 pub use diagnostic::PolicyError;
+pub use expand::Context;
 pub use rule::Policy;
 
 use diagnostic::Diagnostic;
