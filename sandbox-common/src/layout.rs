@@ -84,6 +84,8 @@ layout! {
     sb_flags: "super_block", ["s_flags"], 8;
     sb_magic: "super_block", ["s_magic"], 8;
     sb_root: "super_block", ["s_root"], 8;
+    task_tgid: "task_struct", ["tgid"], 4;
+    task_comm: "task_struct", ["comm"], 16;
 }
 
 /// Number of fields.

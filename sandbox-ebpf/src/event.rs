@@ -1,6 +1,6 @@
 //! Records for the ring.
 
-use crate::kernel::task;
+use crate::kernel::task::{self, Task};
 use crate::kernel::vfs::Dentry;
 use crate::maps::{DENIALS, LOST};
 use crate::path::Scratch;
@@ -9,7 +9,8 @@ use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ring
 use core::ffi::{c_long, c_void};
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
-    Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, VERSION,
+    Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, ProcessEvent,
+    ProcessPayload, VERSION,
 };
 use sandbox_common::path::WALK_DEPTH;
 
@@ -132,4 +133,12 @@ pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPaylo
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
     let header = header(Kind::Task, hook, member, decision);
     send(&raw const header, size_of::<Header>() as u32);
+}
+
+/// About another process.
+#[inline(always)]
+pub(crate) fn process(hook: Hook, member: &Member, decision: Decision, task: Task, request: u32) {
+    let process = ProcessPayload { pid: task.pid(), request, comm: task.comm() };
+    let event = ProcessEvent { header: header(Kind::Process, hook, member, decision), process };
+    send(&raw const event, size_of::<ProcessEvent>() as u32);
 }

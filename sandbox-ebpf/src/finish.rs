@@ -1,6 +1,7 @@
 //! The last step of every hook: report, and turn the decision into the kernel's number.
 
 use crate::event;
+use crate::kernel::task::Task;
 use crate::kernel::vfs::Dentry;
 use crate::path::Scratch;
 use crate::subject::Member;
@@ -40,6 +41,22 @@ pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) -> i32 {
         return 0;
     }
     event::task(hook, member, decision);
+    if enforces(member) { -EPERM } else { 0 }
+}
+
+/// For a decision about another process.
+#[inline(always)]
+pub(crate) fn process(
+    hook: Hook,
+    member: &Member,
+    decision: Decision,
+    task: Task,
+    request: u32,
+) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    event::process(hook, member, decision, task, request);
     if enforces(member) { -EPERM } else { 0 }
 }
 

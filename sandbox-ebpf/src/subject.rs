@@ -1,6 +1,6 @@
 //! Who: the session of the current task.
 
-use crate::kernel::task;
+use crate::kernel::task::{self, Task};
 use crate::maps::{CONTROL, LABELS, SUBJECTS};
 use core::ffi::c_void;
 use sandbox_common::event::Reason;
@@ -94,4 +94,13 @@ pub(crate) fn label(child: *mut c_void, member: &Member) -> bool {
     // SAFETY: not null, and the verifier knows its size.
     unsafe { (*label).cgroup = member.cgroup };
     true
+}
+
+/// Whether a task belongs to the member's session. Every member is labelled from its birth or from
+/// its first `exec` in the cgroup, before it can be anybody's target.
+#[inline(always)]
+pub(crate) fn is_fellow(task: Task, member: &Member) -> bool {
+    let label = LABELS.of(task.0, false);
+    // SAFETY: not null where it is read, and the verifier knows its size.
+    !label.is_null() && unsafe { (*label).cgroup } == member.cgroup
 }

@@ -3,8 +3,11 @@
 
 mod attributes;
 mod files;
+mod mounts;
 mod names;
+mod processes;
 mod sockets;
+mod surface;
 mod tasks;
 mod terminals;
 
@@ -47,4 +50,11 @@ fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted:
         let place = path::place(scratch, member, dentry);
         finish::path(scratch, hook, member, decide::access(&place, wanted), dentry)
     })
+}
+
+/// What no session may do, whatever its policy.
+#[inline(always)]
+fn never(hook: Hook, access: Access) -> i32 {
+    let Some(member) = subject::current() else { return 0 };
+    finish::task(hook, &member, Decision::deny(Reason::Never, access))
 }

@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
-use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, VERSION};
+use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, ProcessPayload, VERSION};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use zerocopy::FromBytes;
@@ -60,6 +60,13 @@ pub enum Record {
         /// The address.
         net: NetPayload,
     },
+    /// About another process.
+    Process {
+        /// Who, when, why.
+        header: Header,
+        /// The other process.
+        process: ProcessPayload,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -103,6 +110,11 @@ impl Record {
                     .map_err(|_| error("shorter than its payload"))?;
                 Ok(Self::Net { header, net })
             }
+            Some(Kind::Process) => {
+                let (process, _) = ProcessPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                Ok(Self::Process { header, process })
+            }
             Some(Kind::Task) => Ok(Self::Task { header }),
             None => Err(error("of unknown kind")),
         }
@@ -111,7 +123,10 @@ impl Record {
     /// Who, when, why.
     pub fn header(&self) -> &Header {
         match self {
-            Self::Path { header, .. } | Self::Net { header, .. } | Self::Task { header } => header,
+            Self::Path { header, .. }
+            | Self::Net { header, .. }
+            | Self::Process { header, .. }
+            | Self::Task { header } => header,
         }
     }
 }

@@ -1,1 +1,3 @@
 //! Sessions: cgroup, agent process, life-time.
+
+pub mod canary;
