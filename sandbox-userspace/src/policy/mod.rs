@@ -2,11 +2,15 @@
 
 pub mod check;
 mod compile;
+#[cfg(test)]
+mod compile_tests;
 pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
 pub mod expand;
 mod parse;
+#[cfg(test)]
+mod parse_tests;
 pub mod ports;
 pub mod preset;
 pub mod rule;
@@ -17,6 +21,7 @@ pub mod workspace;
 pub use compile::compile;
 pub use diagnostic::PolicyError;
 pub use expand::Context;
+pub use parse::LIST_KEYS;
 pub use rule::Policy;
 
 use diagnostic::Diagnostic;

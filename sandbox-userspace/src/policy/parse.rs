@@ -126,6 +126,10 @@ const LISTS: [RuleKey; 5] = [
     RuleKey::Network("network.allow"),
 ];
 
+/// The keys of the lists of rules.
+pub const LIST_KEYS: [&str; 5] =
+    [LISTS[0].name(), LISTS[1].name(), LISTS[2].name(), LISTS[3].name(), LISTS[4].name()];
+
 impl RuleKey {
     const fn name(self) -> &'static str {
         match self {
@@ -258,10 +262,10 @@ fn key_help(table: &str, word: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(word, known) {
         return format!("did you mean `{near}`?");
     }
-    let elsewhere = KEYS
-        .iter()
-        .find(|(other, keys)| *other != table && !other.is_empty() && keys.contains(&word));
-    if let Some((other, _)) = elsewhere {
+    let mut elsewhere = KEYS.iter().filter(|(_, keys)| keys.contains(&word));
+    if let (Some((other, _)), None) = (elsewhere.next(), elsewhere.next())
+        && !other.is_empty()
+    {
         return format!("`{word}` belongs in `[{other}]`");
     }
     let place = if table.is_empty() { "here".to_owned() } else { format!("in `[{table}]`") };
