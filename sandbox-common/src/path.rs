@@ -111,7 +111,7 @@ pub struct DeviceKey {
     pub dev: u32,
 }
 
-/// The kernel's own encoding of a device number (`MKDEV`, linux/kdev_t.h): 12 bits major, 20 minor.
+/// The kernel's own encoding of a device number (`MKDEV`, `linux/kdev_t.h`): 12 bits major, 20 minor.
 /// `stat` returns another one.
 pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
     major << 20 | minor & 0xf_ffff

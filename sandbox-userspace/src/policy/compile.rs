@@ -30,17 +30,17 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    let mut places = Places::new(policy, table, &placed);
-    places.put_rules(&placed);
-    places.put_mounts();
-    places.report_closed(&placed);
-    let Places { tries, errors, warnings, .. } = places;
+    let mut tries = Tries::new(policy, table, &placed);
+    tries.put_rules(&placed);
+    tries.put_mounts();
+    tries.report_closed(&placed);
+    let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;
 
     let mut compiled =
         CompiledPolicy { devices: devices(context), rules: rules(policy), ..Default::default() };
     let mut last_id = 0;
-    for (dev, trie) in tries {
+    for (dev, trie) in by_dev {
         let root = trie.emit(&mut last_id, &mut compiled.edges);
         compiled.roots.push((dev, root));
     }
@@ -49,18 +49,18 @@ pub fn compile(
 }
 
 /// The tries of all superblocks, being filled.
-struct Places<'a> {
+struct Tries<'a> {
     policy: &'a Policy,
     table: &'a MountTable,
     /// What the rules say of absolute paths.
     paths: Trie,
     /// By `s_dev`.
-    tries: BTreeMap<u32, Trie>,
+    by_dev: BTreeMap<u32, Trie>,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Tries<'a> {
     fn new(policy: &'a Policy, table: &'a MountTable, placed: &[Placed]) -> Self {
         let mut paths = Trie::default();
         for rule in placed {
@@ -69,8 +69,8 @@ impl<'a> Places<'a> {
                 paths.place(&rule.path, rule.kind, *part, mark);
             }
         }
-        let tries = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
-        Self { policy, table, paths, tries, errors: Vec::new(), warnings: Vec::new() }
+        let by_dev = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
+        Self { policy, table, paths, by_dev, errors: Vec::new(), warnings: Vec::new() }
     }
 
     /// Puts every rule on its own place.
@@ -203,14 +203,14 @@ impl<'a> Places<'a> {
             );
             return;
         }
-        let trie = self.tries.entry(dev).or_default();
+        let trie = self.by_dev.entry(dev).or_default();
         for part in parts {
             trie.place(place, kind, *part, mark);
         }
     }
 
     fn found(&self, dev: u32, place: &[Vec<u8>], kind: Kind, part: Part) -> Option<Mark> {
-        self.tries.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
+        self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
     }
 
     fn origin(&self, id: u16) -> Option<&'a Origin> {

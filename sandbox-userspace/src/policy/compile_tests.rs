@@ -366,30 +366,16 @@ fn policy_text(rules: &[(usize, String, bool)]) -> String {
     text
 }
 
-/// Mounts of one file system each, on each other as it happens.
-fn own_mounts(points: &[String]) -> MountTable {
-    let mut lines = "1 0 1 / /\n".to_owned();
-    let mut parents: Vec<(String, usize)> = vec![("/".to_owned(), 1)];
-    for (index, point) in points.iter().enumerate() {
-        let id = index + 2;
-        // What is mounted last lies on what the path reaches at that time.
-        let reached = MountTable::parse(
-            lines.lines().map(full_line).collect::<Vec<_>>().join("\n").as_bytes(),
-        )
-        .unwrap();
-        let parent = reached.holder(&at(point)).unwrap().id;
-        writeln!(lines, "{id} {parent} {id} /r{index}/s {point}").unwrap();
-        parents.push((point.clone(), id));
+/// Mounts the given roots (minor number of the device, place) at the given points, one after the
+/// other, each on what the path reaches at that time.
+fn mounted<'a>(mounts: impl Iterator<Item = (usize, &'a str, &'a str)>) -> (String, MountTable) {
+    let mut lines = ONE.to_owned();
+    for (id, (minor, root, point)) in (2..).zip(mounts) {
+        let parent = table(&lines).holder(&at(point)).unwrap().id;
+        write!(lines, "\n{id} {parent} {minor} {root} {point}").unwrap();
     }
-    table(&lines)
-}
-
-fn full_line(line: &str) -> String {
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    format!(
-        "{} {} 8:{} {} {} rw - ext4 x rw",
-        fields[0], fields[1], fields[2], fields[3], fields[4]
-    )
+    let table = table(&lines);
+    (lines, table)
 }
 
 /// Holds the compiled policy to the rules on every path.
@@ -417,12 +403,8 @@ fn agree(text: &str, table: &MountTable, paths: &[String]) -> Result<(), TestCas
     let count = u32::try_from(ids.len()).unwrap();
     ids.sort_unstable();
     prop_assert_eq!(ids, (1..=count).collect::<Vec<_>>());
-    for node in compiled
-        .roots
-        .iter()
-        .map(|(_, node)| *node)
-        .chain(compiled.edges.iter().map(|edge| edge.to))
-    {
+    let roots = compiled.roots.iter().map(|(_, node)| node);
+    for node in roots.chain(compiled.edges.iter().map(|edge| &edge.to)) {
         let edges = compiled.edges.iter().filter(|edge| edge.from == node.id).count();
         prop_assert_eq!(usize::try_from(node.edges).unwrap(), edges);
     }
@@ -443,7 +425,8 @@ proptest! {
         points in proptest::collection::vec(path(), 0..5),
         paths in proptest::collection::vec(path(), 12),
     ) {
-        agree(&policy_text(&rules), &own_mounts(&points), &paths)?;
+        let mounts = (2..).zip(&points).map(|(minor, point)| (minor, "/r/s", point.as_str()));
+        agree(&policy_text(&rules), &mounted(mounts).1, &paths)?;
     }
 
     /// Bind mounts of one file system anywhere: what a rule closes by one path is open by no other,
@@ -454,13 +437,8 @@ proptest! {
         binds in proptest::collection::vec((path(), path()), 0..4),
         paths in proptest::collection::vec(path(), 12),
     ) {
-        let mut lines = ONE.to_owned();
-        for (index, (root, point)) in binds.iter().enumerate() {
-            let reached = table(&lines);
-            let parent = reached.holder(&at(point)).unwrap().id;
-            write!(lines, "\n{} {parent} 1 {root} {point}", index + 2).unwrap();
-        }
-        let table = table(&lines);
+        let mounts = binds.iter().map(|(root, point)| (1, root.as_str(), point.as_str()));
+        let (lines, table) = mounted(mounts);
         let text = policy_text(&rules);
         let policy = load_text("p.toml", text.clone()).unwrap();
         let placed = expand(&policy, &context()).unwrap();

@@ -239,7 +239,7 @@ impl Reader<'_> {
             return Vec::new();
         };
         let mut entries = Vec::with_capacity(array.len());
-        for element in array.iter() {
+        for element in array {
             let span = element.span();
             match element.get_ref() {
                 DeValue::String(text) => entries.push(Entry {

@@ -15,135 +15,128 @@ fn only(text: &str) -> Diagnostic {
     error.diagnostics.into_iter().next().unwrap()
 }
 
+/// Text; line, column and width of the mark; message; part of the help.
+type Case = (&'static str, (u32, u32, u32), &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    // The document.
+    ("", (1, 1, 1), "`version` is missing", "write `version = 1`"),
+    ("[files]\n", (1, 1, 1), "`version` is missing", "as the first line"),
+    ("version = 2", (1, 11, 1), "version 2 is not supported", "reads version 1"),
+    ("version = 0x1", (1, 11, 3), "version 0x1 is not supported", "reads version 1"),
+    ("version = \"1\"", (1, 11, 3), "`version` is a string, not a number", "version = 1"),
+    ("version = 1.0", (1, 11, 3), "`version` is a fraction, not a number", "version = 1"),
+    ("version = 1\nversion = 1", (2, 1, 7), "duplicate key", "not TOML"),
+    // Keys.
+    ("version = 1\n[file]\n", (2, 2, 4), "unknown key `file`", "did you mean `files`?"),
+    ("verison = 1\nversion = 1", (1, 1, 7), "unknown key `verison`", "did you mean `version`?"),
+    (
+        "version = 1\n[files]\nraed.deny = []",
+        (3, 1, 4),
+        "unknown key `raed`",
+        "did you mean `read`?",
+    ),
+    (
+        "version = 1\n[files]\nread.allowed = []",
+        (3, 6, 7),
+        "unknown key `allowed`",
+        "did you mean `allow`?",
+    ),
+    (
+        "version = 1\n[files.read]\ndefault = \"deny\"",
+        (3, 1, 7),
+        "unknown key `default`",
+        "known keys in `[files.read]`: `allow`, `deny`",
+    ),
+    ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
+    (
+        "version = 1\n[limits]\n",
+        (2, 2, 6),
+        "unknown key `limits`",
+        "known keys here: `version`, `extends`, `files`, `network`",
+    ),
+    (
+        "version = 1\nnetwork = { deny = [] }",
+        (2, 13, 4),
+        "unknown key `deny`",
+        "known keys in `[network]`: `allow`",
+    ),
+    // Types.
+    ("version = 1\nfiles = 3", (2, 9, 1), "`files` is a number, not a table", "write `[files]`"),
+    (
+        "version = 1\nfiles.read = []",
+        (2, 14, 2),
+        "`files.read` is a list, not a table",
+        "write `[files.read]`",
+    ),
+    (
+        "version = 1\nnetwork.allow = \"10.0.0.1\"",
+        (2, 17, 10),
+        "`network.allow` is a string, not a list",
+        "write `[\"10.0.0.1\"]`",
+    ),
+    (
+        "version = 1\nfiles.read.deny = true",
+        (2, 19, 4),
+        "`files.read.deny` is a truth value, not a list",
+        "write `deny = [\"…\"]`",
+    ),
+    (
+        "version = 1\n[files]\nread.deny = [\n  \"/a\",\n  7,\n]",
+        (5, 3, 1),
+        "an entry of `files.read.deny` is a number, not a string",
+        "put it in quotes",
+    ),
+    // Presets.
+    (
+        "version = 1\nextends = [\"defualt\"]",
+        (2, 12, 9),
+        "unknown preset `defualt`",
+        "did you mean `default`?",
+    ),
+    (
+        "version = 1\nextends = [\"claude\"]",
+        (2, 12, 8),
+        "unknown preset `claude`",
+        "known presets: `default`",
+    ),
+    (
+        "version = 1\nextends = [\"default\", \"default\"]",
+        (2, 23, 9),
+        "preset `default` is named twice",
+        "remove one",
+    ),
+    (
+        "version = 1\nextends = \"default\"",
+        (2, 11, 9),
+        "`extends` is a string, not a list",
+        "[\"default\"]",
+    ),
+    // Values. The grammars have their own tests; here is the place.
+    (
+        "version = 1\n[files]\nwrite.allow = [\"/a\", \"src\"]",
+        (3, 22, 5),
+        "relative path",
+        "`${WORKSPACE}/src`",
+    ),
+    ("version = 1\n[files]\nread.deny = [\"**/.env\"]", (3, 14, 9), "relative path", "wildcards"),
+    (
+        "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
+        (3, 10, 15),
+        "the address has bits set beyond its prefix of 8 bits",
+        "`10.0.0.0/8`",
+    ),
+    (
+        "version = 1\n[network]\nallow = [\n  # ü\n  'ü:1', '127.0.0.1:70000']",
+        (5, 3, 5),
+        "`ü` is no IP address",
+        "four numbers",
+    ),
+];
+
 #[test]
 fn every_bad_input_is_named_with_its_place_and_a_remedy() {
-    // Text; line, column and width of the mark; message; part of the help.
-    let cases: &[(&str, (u32, u32, u32), &str, &str)] = &[
-        // The document.
-        ("", (1, 1, 1), "`version` is missing", "write `version = 1`"),
-        ("[files]\n", (1, 1, 1), "`version` is missing", "as the first line"),
-        ("version = 2", (1, 11, 1), "version 2 is not supported", "reads version 1"),
-        ("version = 0x1", (1, 11, 3), "version 0x1 is not supported", "reads version 1"),
-        ("version = \"1\"", (1, 11, 3), "`version` is a string, not a number", "version = 1"),
-        ("version = 1.0", (1, 11, 3), "`version` is a fraction, not a number", "version = 1"),
-        ("version = 1\nversion = 1", (2, 1, 7), "duplicate key", "not TOML"),
-        // Keys.
-        ("version = 1\n[file]\n", (2, 2, 4), "unknown key `file`", "did you mean `files`?"),
-        ("verison = 1\nversion = 1", (1, 1, 7), "unknown key `verison`", "did you mean `version`?"),
-        (
-            "version = 1\n[files]\nraed.deny = []",
-            (3, 1, 4),
-            "unknown key `raed`",
-            "did you mean `read`?",
-        ),
-        (
-            "version = 1\n[files]\nread.allowed = []",
-            (3, 6, 7),
-            "unknown key `allowed`",
-            "did you mean `allow`?",
-        ),
-        (
-            "version = 1\n[files.read]\ndefault = \"deny\"",
-            (3, 1, 7),
-            "unknown key `default`",
-            "known keys in `[files.read]`: `allow`, `deny`",
-        ),
-        ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
-        (
-            "version = 1\n[limits]\n",
-            (2, 2, 6),
-            "unknown key `limits`",
-            "known keys here: `version`, `extends`, `files`, `network`",
-        ),
-        (
-            "version = 1\nnetwork = { deny = [] }",
-            (2, 13, 4),
-            "unknown key `deny`",
-            "known keys in `[network]`: `allow`",
-        ),
-        // Types.
-        (
-            "version = 1\nfiles = 3",
-            (2, 9, 1),
-            "`files` is a number, not a table",
-            "write `[files]`",
-        ),
-        (
-            "version = 1\nfiles.read = []",
-            (2, 14, 2),
-            "`files.read` is a list, not a table",
-            "write `[files.read]`",
-        ),
-        (
-            "version = 1\nnetwork.allow = \"10.0.0.1\"",
-            (2, 17, 10),
-            "`network.allow` is a string, not a list",
-            "write `[\"10.0.0.1\"]`",
-        ),
-        (
-            "version = 1\nfiles.read.deny = true",
-            (2, 19, 4),
-            "`files.read.deny` is a truth value, not a list",
-            "write `deny = [\"…\"]`",
-        ),
-        (
-            "version = 1\n[files]\nread.deny = [\n  \"/a\",\n  7,\n]",
-            (5, 3, 1),
-            "an entry of `files.read.deny` is a number, not a string",
-            "put it in quotes",
-        ),
-        // Presets.
-        (
-            "version = 1\nextends = [\"defualt\"]",
-            (2, 12, 9),
-            "unknown preset `defualt`",
-            "did you mean `default`?",
-        ),
-        (
-            "version = 1\nextends = [\"claude\"]",
-            (2, 12, 8),
-            "unknown preset `claude`",
-            "known presets: `default`",
-        ),
-        (
-            "version = 1\nextends = [\"default\", \"default\"]",
-            (2, 23, 9),
-            "preset `default` is named twice",
-            "remove one",
-        ),
-        (
-            "version = 1\nextends = \"default\"",
-            (2, 11, 9),
-            "`extends` is a string, not a list",
-            "[\"default\"]",
-        ),
-        // Values. The grammars have their own tests; here is the place.
-        (
-            "version = 1\n[files]\nwrite.allow = [\"/a\", \"src\"]",
-            (3, 22, 5),
-            "relative path",
-            "`${WORKSPACE}/src`",
-        ),
-        (
-            "version = 1\n[files]\nread.deny = [\"**/.env\"]",
-            (3, 14, 9),
-            "relative path",
-            "wildcards",
-        ),
-        (
-            "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
-            (3, 10, 15),
-            "the address has bits set beyond its prefix of 8 bits",
-            "`10.0.0.0/8`",
-        ),
-        (
-            "version = 1\n[network]\nallow = [\n  # ü\n  'ü:1', '127.0.0.1:70000']",
-            (5, 3, 5),
-            "`ü` is no IP address",
-            "four numbers",
-        ),
-    ];
-    for (text, (line, column, width), message, help) in cases {
+    for (text, (line, column, width), message, help) in CASES {
         let error = read(text).expect_err(text);
         let first = &error.diagnostics[0];
         let position = first.position.as_ref().expect(text);
