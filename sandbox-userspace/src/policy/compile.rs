@@ -5,7 +5,7 @@
 //! too, unless the rule allows and the same place is closed by another path: then it stays closed,
 //! so that a bind mount of a secret into the workspace opens nothing.
 
-use super::compiled::{CompiledPolicy, Device, Rule};
+use super::compiled::{CompiledPolicy, Device, Rule, UnknownAccess};
 use super::decide::Decision;
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
@@ -16,6 +16,7 @@ use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::{RULE_DEPTH, kernel_dev};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Character devices that every session may open (Documentation/admin-guide/devices.txt): null,
 /// zero, full, random, urandom, tty, ptmx.
@@ -34,11 +35,16 @@ pub fn compile(
     tries.put_rules(&placed);
     tries.put_mounts();
     tries.report_closed(&placed);
+    let unknown = tries.unknown();
     let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;
 
-    let mut compiled =
-        CompiledPolicy { devices: devices(context), rules: rules(policy), ..Default::default() };
+    let mut compiled = CompiledPolicy {
+        devices: devices(context),
+        rules: rules(policy),
+        unknown,
+        ..Default::default()
+    };
     let mut last_id = 0;
     for (dev, trie) in by_dev {
         let root = trie.emit(&mut last_id, &mut compiled.edges);
@@ -189,6 +195,16 @@ impl<'a> Tries<'a> {
         }
     }
 
+    /// What is allowed on a superblock that is mounted later, nobody knows where: what is read
+    /// everywhere, and no write.
+    fn unknown(&self) -> UnknownAccess {
+        let read = self.paths.verdict(&[], Kind::Read, Part::Below);
+        match read {
+            Some((Mark { allow: false, .. }, _)) => UnknownAccess(Access::empty()),
+            _ => UnknownAccess::default(),
+        }
+    }
+
     fn put(&mut self, dev: u32, place: &[Vec<u8>], kind: Kind, parts: &[Part], mark: Mark) {
         if place.len() > RULE_DEPTH {
             let shown = to_path(place);
@@ -224,16 +240,9 @@ impl<'a> Tries<'a> {
         });
     }
 
-    /// An allow rule does not open `here`, because it is the same as `there`, which is closed by a
-    /// rule (0: by the default).
-    fn warn_closed(
-        &mut self,
-        rule: u16,
-        kind: Kind,
-        here: &std::path::Path,
-        there: &std::path::Path,
-        by: Option<u16>,
-    ) {
+    /// An allow rule does not open `here`, because it is the same as `there`, which the rule `by`
+    /// closes; no such rule is the default.
+    fn warn_closed(&mut self, rule: u16, kind: Kind, here: &Path, there: &Path, by: Option<u16>) {
         let Some(origin) = self.origin(rule) else { return };
         let verb = kind.verb();
         let reason = match by.and_then(|id| self.origin(id)) {

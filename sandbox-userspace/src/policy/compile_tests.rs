@@ -310,6 +310,14 @@ fn a_linked_home_of_keys_is_closed_where_it_really_is() {
 }
 
 #[test]
+fn what_is_mounted_later_is_read_only_or_closed() {
+    let unknown = |rules| compiled(rules, ONE).policy.unknown.0;
+    assert_eq!(unknown("write.allow = ['/']"), Access::READ | Access::EXECUTE);
+    assert_eq!(unknown("read.deny = ['/']\nread.allow = ['@/w']"), Access::empty());
+    assert_eq!(unknown("read.deny = ['/**']"), Access::empty());
+}
+
+#[test]
 fn devices_are_the_common_ones_and_the_terminal() {
     let sandbox = compiled("", ONE);
     let devs: Vec<u32> = sandbox.policy.devices.iter().map(|device| device.dev).collect();

@@ -47,7 +47,7 @@ struct Entry {
 impl Layers {
     /// Adds the presets that a text extends, then its own rules.
     fn read(&mut self, source: &Arc<Source>) {
-        let (document, errors) = DeTable::parse_recoverable(&source.text);
+        let (document, errors) = DeTable::parse_recoverable(source.text());
         if !errors.is_empty() {
             self.diagnostics.extend(errors.iter().map(|error| {
                 let span = error.span().unwrap_or_default();
