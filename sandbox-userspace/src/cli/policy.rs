@@ -111,6 +111,7 @@ fn print(file: &Path, found: &Result<Checked, PolicyError>) {
                 match (own, preset) {
                     (0, 0) => {}
                     (own, 0) => anstream::println!("  {key}: {own}"),
+                    (0, preset) => anstream::println!("  {key}: {preset} of presets"),
                     (own, preset) => anstream::println!("  {key}: {own}, and {preset} of presets"),
                 }
             }

@@ -347,8 +347,8 @@ mod tests {
 
     #[test]
     fn shows_the_whole_file_system_first() {
-        let table = table(&["1 0 8:1 / /", "2 1 8:2 /data /srv", "3 1 8:2 / /mnt"]);
-        assert_eq!(table.show(kernel_dev(8, 2), &at("/data/x")), Some("/mnt/data/x".into()));
+        let table = table(&["1 0 8:1 / /", "2 1 8:2 /data /mnt", "3 1 8:2 / /srv"]);
+        assert_eq!(table.show(kernel_dev(8, 2), &at("/data/x")), Some("/srv/data/x".into()));
         assert_eq!(table.show(kernel_dev(8, 9), &at("/data/x")), None);
         let views: Vec<_> =
             table.views(kernel_dev(8, 2), &at("/data")).map(|(m, _)| m.id).collect();

@@ -245,14 +245,18 @@ impl<'a> Tries<'a> {
     fn warn_closed(&mut self, rule: u16, kind: Kind, here: &Path, there: &Path, by: Option<u16>) {
         let Some(origin) = self.origin(rule) else { return };
         let verb = kind.verb();
-        let reason = match by.and_then(|id| self.origin(id)) {
-            Some(by) => format!("which {} \"{}\" closes", by.key, by.text),
-            None => format!("which no rule allows to {verb}"),
+        let by = by.and_then(|id| self.origin(id)).map(|by| format!("{} \"{}\"", by.key, by.text));
+        let reason = match by {
+            // The path that the rule speaks of is hidden by a mount.
+            Some(by) if here == there => format!("{by} closes the same place"),
+            Some(by) => format!("it is the same as `{}`, which {by} closes", there.display()),
+            None => {
+                format!("it is the same as `{}`, which no rule allows to {verb}", there.display())
+            }
         };
-        let (here, there) = (here.display(), there.display());
-        let message =
-            format!("`{here}` stays closed to {verb}: it is the same as `{there}`, {reason}");
-        let help = format!("if it shall be open, say so of `{there}`, or unmount `{here}`");
+        let here = here.display();
+        let message = format!("`{here}` stays closed to {verb}: {reason}");
+        let help = format!("unmount `{here}`, or let a rule open the place by its other path");
         let mut diagnostic = origin.place.error(message, help);
         diagnostic.severity = Severity::Warning;
         if !self.warnings.contains(&diagnostic) {

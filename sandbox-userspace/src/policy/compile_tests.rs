@@ -289,6 +289,20 @@ fn what_a_mount_hides_closes_nothing() {
 }
 
 #[test]
+fn a_denied_place_stays_closed_where_a_mount_hides_its_own_path() {
+    let sandbox = compiled(
+        "read.deny = ['~/.ssh/**']\nread.allow = ['${WORKSPACE}/**']",
+        "1 0 1 / /\n2 1 1 @/home/.ssh/sub @/w/in\n3 1 2 / @/home/.ssh/sub",
+    );
+    assert_eq!(sandbox.of("@/w/in/key"), (-1, NO));
+    assert_eq!(sandbox.of("@/home/.ssh/sub/key"), (-1, NO));
+    assert_eq!(
+        sandbox.warnings,
+        ["`@/w/in` stays closed to read: files.read.deny \"~/.ssh/**\" closes the same place"]
+    );
+}
+
+#[test]
 fn a_linked_home_of_keys_is_closed_where_it_really_is() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
@@ -468,4 +482,18 @@ proptest! {
             }
         }
     }
+}
+
+/// The reference's examples are policies.
+#[test]
+fn the_examples_of_the_reference_are_policies() {
+    let text = include_str!("../../../docs/policy.md");
+    let mut examples = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
+    let whole = examples.next().unwrap();
+    assert_eq!(load_text("policy.md", whole.to_owned()).unwrap().network.len(), 3);
+    let sandbox = compiled(examples.next().unwrap(), ONE);
+    assert_eq!(sandbox.of("@/w/src/x"), (YES, 1));
+    assert_eq!(sandbox.of("@/w/.git/config"), (YES, -3));
+    assert_eq!(sandbox.of("@/w/.git/refs/heads/x"), (YES, 2));
+    assert!(examples.next().is_none());
 }
