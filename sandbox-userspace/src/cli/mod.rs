@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 pub mod doctor;
+pub mod policy;
 
 /// Parses the arguments and runs the verb.
 pub fn main() -> ExitCode {
