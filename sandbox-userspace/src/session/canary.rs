@@ -144,32 +144,47 @@ fn step<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Can
 
 /// Proves that everything is enforced, with a process in `cell`, or says what is not.
 ///
-/// Everything it makes is removed again, on an error too; the engine keeps the entries of the
-/// unused slot [`SLOT`].
+/// Everything it makes is removed again, on an error too.
 pub fn prove(engine: &mut Engine, cell: &Cell<'_>) -> Result<CanaryReport, CanaryError> {
     let scratch = Scratch::make()?;
     let ports = Ports::bind()?;
     let mut ring = engine.ring()?;
-    engine.publish(SLOT, &policy(&scratch, &ports))?;
+    let policy = policy(&scratch, &ports);
+    engine.publish(SLOT, &policy)?;
+    let report = admit(engine, &mut ring, cell, &scratch, &ports);
+    let withdrawn = engine.withdraw(SLOT, &policy);
+    let report = report?;
+    withdrawn?;
+    if report.failures().next().is_some() {
+        return Err(CanaryError::NotEnforced(report));
+    }
+    Ok(report)
+}
+
+/// Makes the cell a session for as long as the attempts take.
+fn admit(
+    engine: &mut Engine,
+    ring: &mut Ring,
+    cell: &Cell<'_>,
+    scratch: &Scratch,
+    ports: &Ports,
+) -> Result<CanaryReport, CanaryError> {
     let read = Access::READ.union(Access::EXECUTE).bits();
     let subject =
         Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, unknown: read };
     engine.admit(cell.id, cell.level, subject)?;
     let observed = match engine.attach(cell.path, NAME) {
         Ok(()) => {
-            let observed = observe(&mut ring, cell, &scratch, &ports);
+            let observed = observe(ring, cell, scratch, ports);
             let detached = engine.detach(NAME);
             observed.and_then(|observed| Ok(detached.map(|()| observed)?))
         }
         Err(error) => Err(error.into()),
     };
     let dismissed = engine.dismiss(cell.id);
-    let report = judge::judge(&observed?);
+    let observed = observed?;
     dismissed?;
-    if report.failures().next().is_some() {
-        return Err(CanaryError::NotEnforced(report));
-    }
-    Ok(report)
+    Ok(judge::judge(&observed))
 }
 
 /// Runs the canary and gathers what it, the file system, the sockets and the ring say.

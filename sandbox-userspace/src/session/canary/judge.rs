@@ -5,6 +5,7 @@ use super::{CanaryReport, Outcome, SESSION};
 use crate::engine::events::{Object, Record};
 use sandbox_common::event::{Header, NetPayload};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What `stat` says of a file: mode with type, size, owner, group.
@@ -115,7 +116,7 @@ impl Observed {
         }
         // Several attempts may meet one hook; that one of its events fits is enough.
         let mut why = "was refused, but no event told of it".to_owned();
-        for record in self.records.iter().filter(|record| speaks_of(header(record), denial)) {
+        for record in self.records.iter().filter(|record| speaks_of(record.header(), denial)) {
             match self.compare(record, act, denial, comm) {
                 Ok(()) => return Ok(()),
                 Err(difference) => why = format!("its event is wrong: {difference}"),
@@ -132,15 +133,15 @@ impl Observed {
         denial: &Denial,
         comm: &str,
     ) -> Result<(), String> {
-        let header = header(record);
+        let header = record.header();
         if let Some(pid) = self.pid {
-            same("pid", header.pid, pid)?;
-            same("tid", header.tid, pid)?;
+            same("pid", &header.pid, &pid)?;
+            same("tid", &header.tid, &pid)?;
         }
-        same("uid", header.uid, self.uid)?;
-        same("cgroup", header.cgroup, self.cgroup)?;
+        same("uid", &header.uid, &self.uid)?;
+        same("cgroup", &header.cgroup, &self.cgroup)?;
         let name = header.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-        same("comm", String::from_utf8_lossy(name).as_ref(), comm)?;
+        same("comm", &String::from_utf8_lossy(name).as_ref(), &comm)?;
         match (record, address(act), denial.objects) {
             (Record::Net { net, .. }, Some(to), _) => self.compare_net(net, act, to),
             (Record::Path { object, .. }, None, objects) if !objects.is_empty() => {
@@ -152,9 +153,9 @@ impl Observed {
     }
 
     fn compare_object(&self, object: &Object, names: &[&str]) -> Result<(), String> {
-        same("device of the file system", object.dev, self.place.0)?;
-        same("truncated", object.truncated, false)?;
-        same("device number", object.rdev, 0)?;
+        same("device of the file system", &object.dev, &self.place.0)?;
+        same("truncated", &object.truncated, &false)?;
+        same("device number", &object.rdev, &0)?;
         let name = names
             .iter()
             .find(|name| {
@@ -166,7 +167,7 @@ impl Observed {
                     object.components.iter().map(|name| String::from_utf8_lossy(name)).collect();
                 format!("its path is /{}, not that of {}", path.join("/"), names.join(" or "))
             })?;
-        same("mode", object.mode, self.before.get(*name).map_or(0, |stat| stat.0))
+        same("mode", &object.mode, &self.before.get(*name).map_or(0, |stat| stat.0))
     }
 
     fn compare_net(&self, net: &NetPayload, act: Act, to: To) -> Result<(), String> {
@@ -180,10 +181,10 @@ impl Observed {
         };
         let tcp = matches!(act, Act::TcpConnect(..));
         let protocol = if tcp { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
-        same("family", i32::from(net.family), family)?;
-        same("address", net.address, address)?;
-        same("port", net.port, ports.1)?;
-        same("protocol", i32::from(net.protocol), protocol)
+        same("family", &i32::from(net.family), &family)?;
+        same("address", &net.address, &address)?;
+        same("port", &net.port, &ports.1)?;
+        same("protocol", &i32::from(net.protocol), &protocol)
     }
 }
 
@@ -192,14 +193,6 @@ fn speaks_of(header: &Header, denial: &Denial) -> bool {
         && denial.hooks.iter().any(|hook| *hook as u8 == header.hook)
         && (denial.access.is_empty() || header.access & denial.access.bits() != 0)
         && denial.rule.is_none_or(|rule| rule == header.rule)
-}
-
-fn header(record: &Record) -> &Header {
-    match record {
-        Record::Path { header, .. } | Record::Net { header, .. } | Record::Task { header } => {
-            header
-        }
-    }
 }
 
 /// The address that an act goes to where the policy does not allow it.
@@ -221,8 +214,8 @@ fn uses_v6(act: Act) -> bool {
     )
 }
 
-fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: &T) -> Result<(), String> {
-    if found == *expected {
+fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if found == expected {
         return Ok(());
     }
     Err(format!("{what} is {found:?} where user space sees {expected:?}"))
