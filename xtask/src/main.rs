@@ -1,2 +1,59 @@
-//! Builds, boots and tests the project.
-fn main() {}
+//! Builds, boots and tests the project. `cargo xtask --help` lists the verbs; one file each.
+
+mod apt;
+mod build;
+mod cache;
+mod command;
+mod console;
+mod cpio;
+mod image;
+mod kernel;
+mod machine;
+mod modules;
+mod packages;
+mod setup;
+mod toolchain;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, boots and tests the project", version)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Fetch everything the other verbs need: toolchain parts, kernels, the Debian image
+    Setup(setup::Args),
+    /// Build the BPF programs, `sandbox` and the test programs into target/dist
+    Build(build::Args),
+    /// Run a command in a virtual machine
+    Vm(vm::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Setup(args) => setup::main(&args),
+        Verb::Build(args) => build::main(&args),
+        Verb::Vm(args) => vm::main(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
