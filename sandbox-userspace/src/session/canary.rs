@@ -116,6 +116,9 @@ pub enum CanaryError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The mount table cannot be read.
+    #[error("the proof of enforcement could not be made: {0}")]
+    Mounts(#[from] crate::kernel::mounts::MountError),
     /// The mount table does not say on which superblock the canary's directory lies.
     #[error("the proof of enforcement could not be made: the mount table has no place for {}", .0.display())]
     NoPlace(PathBuf),
@@ -204,6 +207,7 @@ fn observe(
     // `PROC_PID_INIT_INO`: elsewhere the kernel's process ids are not those that we see.
     let initial =
         fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == "pid:[4026531836]");
+    let comm = Path::new("/proc/self/comm");
     Ok(Observed {
         answers,
         records,
@@ -212,6 +216,7 @@ fn observe(
         place: scratch.place.clone(),
         pid: initial.then_some(pid),
         uid: rustix::process::getuid().as_raw(),
+        parent: fs::read_to_string(comm).map_err(step("read", comm))?.trim_end().to_owned(),
         cgroup: cell.id,
         v4: ports.v4(),
         v6: ports.v6(),

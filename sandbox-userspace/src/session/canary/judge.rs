@@ -3,7 +3,7 @@
 use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Class, Denial, Port, To};
 use super::{CanaryReport, Outcome, SESSION};
 use crate::engine::events::{Object, Record};
-use sandbox_common::event::{Header, NetPayload};
+use sandbox_common::event::{Header, NetPayload, ProcessPayload};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -26,6 +26,8 @@ pub(super) struct Observed {
     /// Process id in the initial pid namespace; `None` where that cannot be known from here.
     pub(super) pid: Option<u32>,
     pub(super) uid: u32,
+    /// Name of this process's main thread.
+    pub(super) parent: String,
     pub(super) cgroup: u64,
     /// Ports of `127.0.0.1` and `::1`: allowed, other.
     pub(super) v4: (u16, u16),
@@ -140,13 +142,13 @@ impl Observed {
         }
         same("uid", &header.uid, &self.uid)?;
         same("cgroup", &header.cgroup, &self.cgroup)?;
-        let name = header.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-        same("comm", &String::from_utf8_lossy(name).as_ref(), &comm)?;
+        same("comm", &text(&header.comm).as_str(), &comm)?;
         match (record, address(act), denial.objects) {
             (Record::Net { net, .. }, Some(to), _) => self.compare_net(net, act, to),
             (Record::Path { object, .. }, None, objects) if !objects.is_empty() => {
                 self.compare_object(object, objects)
             }
+            (Record::Process { process, .. }, None, []) => self.compare_parent(process),
             (Record::Task { .. }, None, []) => Ok(()),
             _ => Err("it speaks of another kind of object".into()),
         }
@@ -168,6 +170,14 @@ impl Observed {
                 format!("its path is /{}, not that of {}", path.join("/"), names.join(" or "))
             })?;
         same("mode", &object.mode, &self.before.get(*name).map_or(0, |stat| stat.0))
+    }
+
+    /// The only other process that is reached for is the canary's parent: this one.
+    fn compare_parent(&self, process: &ProcessPayload) -> Result<(), String> {
+        if self.pid.is_some() {
+            same("the other process's pid", &process.pid, &std::process::id())?;
+        }
+        same("the other process's name", &text(&process.comm), &self.parent)
     }
 
     fn compare_net(&self, net: &NetPayload, act: Act, to: To) -> Result<(), String> {
@@ -212,6 +222,12 @@ fn uses_v6(act: Act) -> bool {
             | Act::UdpConnect(To::V6 | To::Mapped, _)
             | Act::UdpSend(To::V6 | To::Mapped, _)
     )
+}
+
+/// The text before the first zero.
+fn text(comm: &[u8]) -> String {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
