@@ -55,12 +55,7 @@ impl Engine {
     }
 
     /// From now on the tasks beneath the cgroup (id, depth in the hierarchy) are members.
-    pub fn admit(
-        &mut self,
-        cgroup: u64,
-        level: u8,
-        subject: Subject,
-    ) -> Result<(), EngineError> {
+    pub fn admit(&mut self, cgroup: u64, level: u8, subject: Subject) -> Result<(), EngineError> {
         let _ = (cgroup, level, subject);
         Err(EngineError::Unbuilt)
     }
