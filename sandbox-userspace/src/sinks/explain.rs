@@ -7,7 +7,7 @@ use crate::session::SessionId;
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use sandbox_common::Access;
-use sandbox_common::event::{Header, Hook, NetPayload, Reason};
+use sandbox_common::event::{Header, Hook, NetPayload, ProcessPayload, Reason};
 use sandbox_common::subject::Mode;
 use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -87,6 +87,15 @@ pub enum Target {
         /// `tcp`, `udp`, or the number.
         protocol: String,
     },
+    /// Another process.
+    Process {
+        /// Its process id.
+        pid: u32,
+        /// Its main thread's name.
+        comm: String,
+        /// The signal's number, or the kernel's `PTRACE_MODE_*` bits.
+        request: u32,
+    },
     /// The task itself.
     Task,
 }
@@ -143,18 +152,19 @@ impl Explainer {
         let (object, shown) = match record {
             Record::Path { object, .. } => self.path(object),
             Record::Net { net, .. } => address(net),
+            Record::Process { process, .. } => other(process),
             Record::Task { .. } => (Target::Task, String::new()),
         };
         let rule = self.rule(header.rule);
         // A policy is UTF-8: it cannot name a path that is not.
         let exact = !matches!(record, Record::Path { object, .. } if !is_utf8(object));
         let hint = exact.then(|| hint(header, access, &object, rule.as_ref())).flatten();
-        let name = header.comm.split(|&byte| byte == 0).next().unwrap_or_default();
+        let name = thread_name(&header.comm);
         Denial {
             time: self.time(header.time),
             session: self.session.clone(),
             hook: named(header.hook, Hook::from_number(header.hook).map(Hook::name)),
-            access: names(access, false),
+            access: names(access),
             reason: named(header.reason, Reason::from_number(header.reason).map(Reason::name)),
             verdict: match Mode::of(header.mode.into()) {
                 Mode::Enforce => Verdict::Denied,
@@ -233,27 +243,52 @@ fn named(number: u8, name: Option<&str>) -> String {
     name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// Bits of an access, their names, and what people call doing it.
-const ACCESSES: [(Access, &str, &str); 7] = [
-    (Access::READ, "read", "read"),
-    (Access::WRITE, "write", "write"),
-    (Access::CREATE, "create", "creation"),
-    (Access::REMOVE, "remove", "removal"),
-    (Access::ATTRIBUTES, "attributes", "attribute change"),
-    (Access::EXECUTE, "execute", "execution"),
-    (Access::CONNECT, "connect", "connection"),
+/// Bits of an access: the name, what people call doing it, and the word before the object.
+const ACCESSES: [(Access, &str, &str, &str); 13] = [
+    (Access::READ, "read", "read", "of"),
+    (Access::WRITE, "write", "write", "of"),
+    (Access::CREATE, "create", "creation", "of"),
+    (Access::REMOVE, "remove", "removal", "of"),
+    (Access::ATTRIBUTES, "attributes", "attribute change", "of"),
+    (Access::EXECUTE, "execute", "execution", "of"),
+    (Access::CONNECT, "connect", "connection", "to"),
+    (Access::TRACE, "trace", "look", "into"),
+    (Access::SIGNAL, "signal", "signal", "to"),
+    (Access::CONTROL, "control", "control", "of"),
+    (Access::MOUNT, "mount", "mount", "of"),
+    (Access::KERNEL, "kernel", "kernel access", "to"),
+    (Access::TYPE, "type", "typing", "into"),
 ];
 
-/// The bits as names or, for people, as `nouns`; bits without a name are one number.
-fn names(access: Access, nouns: bool) -> Vec<String> {
-    let known = ACCESSES.into_iter().filter(|(bit, ..)| access.contains(*bit));
-    let mut names: Vec<String> =
-        known.map(|(_, name, noun)| if nouns { noun } else { name }.to_owned()).collect();
-    let unknown = access.bits() & !Access::all().bits();
-    if unknown != 0 {
-        names.push(format!("{unknown:#x}"));
-    }
-    names
+/// The names of the bits; those without a name are one number.
+fn names(access: Access) -> Vec<String> {
+    let known = ACCESSES.iter().filter(|(bit, ..)| access.contains(*bit));
+    let names = known.map(|(_, name, ..)| (*name).to_owned());
+    names.chain(unknown(access)).collect()
+}
+
+/// For people: `read and write`, and the word before the object.
+fn phrase(access: Access) -> (String, &'static str) {
+    let known = ACCESSES.iter().filter(|(bit, ..)| access.contains(*bit));
+    let word = known.clone().next_back().map_or("of", |(.., word)| word);
+    let nouns = known.map(|(_, _, noun, _)| (*noun).to_owned());
+    (nouns.chain(unknown(access)).collect::<Vec<_>>().join(" and "), word)
+}
+
+fn unknown(access: Access) -> Option<String> {
+    let bits = access.bits() & !Access::all().bits();
+    (bits != 0).then(|| format!("{bits:#x}"))
+}
+
+fn other(process: &ProcessPayload) -> (Target, String) {
+    let ProcessPayload { pid, request, comm } = process;
+    let comm = thread_name(comm);
+    let shown = format!("{}[{pid}]", printable(comm));
+    (Target::Process { pid: *pid, comm: text(comm), request: *request }, shown)
+}
+
+fn thread_name(comm: &[u8]) -> &[u8] {
+    comm.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 fn address(net: &NetPayload) -> (Target, String) {
@@ -297,12 +332,19 @@ fn message(
         Mode::Enforce => "denied",
         Mode::Audit => "would deny",
     };
-    let what = match (object, Hook::from_number(header.hook)) {
+    let (doing, word) = phrase(access);
+    let hook = Hook::from_number(header.hook);
+    let what = match (object, hook) {
         (Target::Task, Some(Hook::SocketCreate)) => "a socket".into(),
         (Target::Task, Some(Hook::TaskAlloc)) => "a new process".into(),
-        (Target::Task, hook) => named(header.hook, hook.map(Hook::name)),
-        (Target::Address { .. }, _) => format!("{} to {shown}", names(access, true).join(" and ")),
-        _ => format!("{} of {shown}", names(access, true).join(" and ")),
+        (Target::Task, hook) => {
+            let hook = named(header.hook, hook.map(Hook::name));
+            if access.is_empty() { hook } else { format!("{doing} ({hook})") }
+        }
+        (Target::Process { request, .. }, Some(Hook::TaskKill)) => {
+            format!("{doing} {request} {word} {shown}")
+        }
+        _ => format!("{doing} {word} {shown}"),
     };
     let (name, pid) = (printable(name), header.pid);
     format!("{verdict} {what} by {name}[{pid}]: {}", because(header.reason, rule))
@@ -330,6 +372,8 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Unreadable) => "a kernel object could not be read".into(),
         Some(Reason::SessionEnded) => "its session has ended".into(),
         Some(Reason::SocketKind) => "sockets of this kind are not allowed".into(),
+        Some(Reason::Outsider) => "that process is not of the session".into(),
+        Some(Reason::Never) => "no session may do this".into(),
         None => format!("reason {reason}"),
     };
     match rule {

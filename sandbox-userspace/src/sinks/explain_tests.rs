@@ -159,6 +159,29 @@ fn devices_and_tasks() {
 }
 
 #[test]
+fn other_processes_and_the_kernel() {
+    let process = ProcessPayload { pid: 77, request: 9, comm: *b"sh\x1b\0xxxxxxxxxxxx" };
+    let kill = header(Hook::TaskKill, Reason::Outsider, Access::SIGNAL, 0);
+    let denial = explainer().explain(&Record::Process { header: kill, process });
+    assert_eq!(
+        denial.message,
+        r"denied signal 9 to sh\u{1b}[77] by cat[123]: that process is not of the session"
+    );
+    assert_eq!(
+        serde_json::to_string(&denial.object).unwrap(),
+        r#"{"kind":"process","pid":77,"comm":"sh\u001b","request":9}"#
+    );
+    let trace = header(Hook::PtraceAccessCheck, Reason::Outsider, Access::TRACE, 0);
+    let text = message(&Record::Process { header: trace, process });
+    assert!(text.starts_with(r"denied look into sh\u{1b}[77] by"), "{text}");
+    let mount = header(Hook::SbMount, Reason::Never, Access::MOUNT, 0);
+    assert_eq!(
+        message(&Record::Task { header: mount }),
+        "denied mount (sb_mount) by cat[123]: no session may do this"
+    );
+}
+
+#[test]
 fn audit_is_told_apart() {
     let mut header = header(Hook::FileOpen, Reason::Default, Access::WRITE, 0);
     header.mode = Mode::Audit as u16;
@@ -214,6 +237,6 @@ fn names_cannot_command_the_terminal() {
 fn times_are_utc() {
     let mut explainer = explainer();
     explainer.boot = SignedDuration::from_secs(1_796_000_000);
-    assert_eq!(explainer.time(1_500_000_000), "2026-11-30T12:53:21.5Z");
+    assert_eq!(explainer.time(1_500_000_000), "2026-11-30T00:53:21.5Z");
     explainer.time(u64::MAX);
 }
