@@ -45,6 +45,11 @@ impl Traces {
         Ok(Self { places, objects: None })
     }
 
+    /// More or other kernel objects than then.
+    pub(crate) fn objects_differ(&self, then: &Self) -> bool {
+        self.objects != then.objects
+    }
+
     /// Fails unless soon everything is as it was then. The kernel frees links a little after their
     /// pins are gone.
     pub(crate) fn must_return(&self) -> anyhow::Result<()> {

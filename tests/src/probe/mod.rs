@@ -16,6 +16,7 @@ mod uring;
 pub(crate) use files::deep_directory;
 pub(crate) use place::Place;
 pub(crate) use process::Identity;
+pub(crate) use programs::SIGNALLED;
 pub(crate) use stage::Step;
 
 use rustix::io::Errno;

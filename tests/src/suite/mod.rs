@@ -1,3 +1,41 @@
-pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-    Vec::new()
+//! The kernel suite: one file a promise.
+
+mod bad_input;
+mod daemons;
+mod devices;
+mod doctor;
+mod limits;
+mod lsm;
+mod moves;
+mod network;
+mod objects;
+mod orphans;
+mod prerequisites;
+mod running;
+mod sockets;
+mod writes;
+
+use libtest_mimic::Trial;
+
+/// Every test of the suite.
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        doctor::trials(),
+        objects::trials(),
+        writes::trials(),
+        moves::trials(),
+        limits::trials(),
+        devices::trials(),
+        network::trials(),
+        sockets::trials(),
+        daemons::trials(),
+        running::trials(),
+        orphans::trials(),
+        bad_input::trials(),
+        prerequisites::trials(),
+        lsm::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
