@@ -1,7 +1,9 @@
 //! What an event about a denial must say.
 
 use super::policy::Rule;
+use crate::probe::Place;
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The expected event, and the errors with which the operation may fail.
@@ -48,6 +50,10 @@ pub(crate) enum Why {
     Reason(&'static [&'static str]),
 }
 
+fn text(path: impl Into<Place>) -> String {
+    path.into().to_string()
+}
+
 impl Denial {
     /// A denial by one of the hooks, of whatever object, for want of a rule.
     pub(crate) fn by(hooks: &[&'static str]) -> Self {
@@ -61,12 +67,12 @@ impl Denial {
     }
 
     /// An open for reading, refused with `EACCES`.
-    pub(crate) fn read(path: impl ToString) -> Self {
+    pub(crate) fn read(path: impl Into<Place>) -> Self {
         Self::by(&["file_open"]).access("read").path(path).error(libc::EACCES)
     }
 
     /// An open for writing, refused with `EACCES`.
-    pub(crate) fn write(path: impl ToString) -> Self {
+    pub(crate) fn write(path: impl Into<Place>) -> Self {
         Self::by(&["file_open"]).access("write").path(path).error(libc::EACCES)
     }
 
@@ -74,29 +80,29 @@ impl Denial {
         Self { access: Some(access), ..self }
     }
 
-    pub(crate) fn path(self, path: impl ToString) -> Self {
-        Self { object: Object::Path(vec![path.to_string()]), ..self }
+    pub(crate) fn path(self, path: impl Into<Place>) -> Self {
+        Self { object: Object::Path(vec![text(path)]), ..self }
     }
 
-    pub(crate) fn paths(self, one: impl ToString, other: impl ToString) -> Self {
-        Self { object: Object::Path(vec![one.to_string(), other.to_string()]), ..self }
+    pub(crate) fn paths(self, one: impl Into<Place>, other: impl Into<Place>) -> Self {
+        Self { object: Object::Path(vec![text(one), text(other)]), ..self }
     }
 
-    pub(crate) fn beneath(self, path: impl ToString) -> Self {
-        Self { object: Object::Beneath(path.to_string()), ..self }
+    pub(crate) fn beneath(self, path: impl Into<Place>) -> Self {
+        Self { object: Object::Beneath(text(path)), ..self }
     }
 
     pub(crate) fn any_object(self) -> Self {
         Self { object: Object::Any, ..self }
     }
 
-    pub(crate) fn device(self, path: impl ToString, major: u64, minor: u64) -> Self {
-        Self { object: Object::Device { path: path.to_string(), major, minor }, ..self }
+    pub(crate) fn device(self, path: impl Into<Place>, major: u64, minor: u64) -> Self {
+        Self { object: Object::Device { path: text(path), major, minor }, ..self }
     }
 
-    pub(crate) fn address(self, address: impl ToString, port: u16, protocol: &'static str) -> Self {
-        let object = Object::Address { address: address.to_string(), port: port.into(), protocol };
-        Self { object, ..self }
+    pub(crate) fn address(self, to: SocketAddr, protocol: &'static str) -> Self {
+        let (address, port) = (to.ip().to_string(), to.port().into());
+        Self { object: Object::Address { address, port, protocol }, ..self }
     }
 
     pub(crate) fn task(self) -> Self {

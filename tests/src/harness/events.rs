@@ -58,7 +58,14 @@ impl Events {
     pub(crate) fn tail(&self, count: usize) -> String {
         let events = self.all();
         let start = events.len().saturating_sub(count);
-        let lines = events.iter().skip(start).map(|event| format!("      {event}\n"));
-        lines.collect()
+        list(events.get(start..).unwrap_or_default())
     }
+}
+
+/// One event a line, for messages.
+pub(crate) fn list(events: &[Value]) -> String {
+    events
+        .iter()
+        .flat_map(|event| ["      ".to_owned(), event.to_string(), "\n".to_owned()])
+        .collect()
 }

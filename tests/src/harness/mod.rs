@@ -15,7 +15,7 @@ pub(crate) use denial::{Denial, Why};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, capture, wait};
 pub(crate) use policy::Policy;
-pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
+pub(crate) use session::{Runner, Session, probe_words, verb};
 pub(crate) use traces::{Traces, cgroup_root};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take that should happen soon. Generous: the machine may be emulated, its
 /// clock is not.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A test of the suite. Its error is the whole report, over several lines.
 pub(crate) fn trial(name: &str, test: fn() -> anyhow::Result<()>) -> Trial {

@@ -1,7 +1,7 @@
 //! Sessions: how they are started, spoken to, judged and ended.
 
 use super::denial::Denial;
-use super::events::Events;
+use super::events::{Events, list};
 use super::ground::{Ground, HOME};
 use super::hand::{Finished, Hand, capture, wait};
 use super::policy::{Policy, Written};
@@ -34,6 +34,7 @@ pub(crate) struct Runner {
     events_file: PathBuf,
     papers: PathBuf,
     arguments: Vec<String>,
+    pub(crate) home: String,
 }
 
 impl Runner {
@@ -56,6 +57,7 @@ impl Runner {
             events_file,
             papers,
             arguments: Vec::new(),
+            home: HOME.to_owned(),
         })
     }
 
@@ -81,7 +83,7 @@ impl Runner {
             .arg("--")
             .args(words)
             .current_dir(self.workspace.path())
-            .env("HOME", HOME);
+            .env("HOME", &self.home);
         command
     }
 
@@ -94,6 +96,20 @@ impl Runner {
     pub(crate) fn probe(&self, words: &[&str], input: &str) -> anyhow::Result<Finished> {
         let mut command = self.command(&probe_words(words)?);
         capture(&mut command, &self.papers, input)
+    }
+
+    /// Fails unless an event is as the denial says, whichever process it was.
+    pub(crate) fn told(&self, denial: &Denial) -> anyhow::Result<()> {
+        let denials = || self.events.all().into_iter().filter(|event| event["type"] == "denial");
+        let faults = |event: &Value| denial.faults(event, &self.policy, &self.written.rules);
+        if denials().any(|event| faults(&event).is_empty()) {
+            return Ok(());
+        }
+        let near = denials().min_by_key(|event| faults(event).len());
+        let near =
+            near.map(|event| format!("the nearest: {}\n      {event}", faults(&event).join("; ")));
+        let near = near.unwrap_or_else(|| "there is no denial at all".to_owned());
+        bail!("no event tells of {denial:?}\n    {near}\n    last events:\n{}", self.events.tail(8))
     }
 
     /// Starts a session whose agent is a serving probe.
@@ -302,12 +318,8 @@ impl Drop for Session {
     }
 }
 
-fn list(events: &[Value]) -> String {
-    events.iter().map(|event| format!("      {event}\n")).collect()
-}
-
 fn indent(text: &str) -> String {
-    text.lines().map(|line| format!("      {line}\n")).collect()
+    text.lines().flat_map(|line| ["      ", line, "\n"]).collect()
 }
 
 /// Runs another verb of the program under test.

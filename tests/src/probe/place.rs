@@ -41,6 +41,12 @@ impl<T: AsRef<OsStr>> From<T> for Place {
     }
 }
 
+impl From<&Self> for Place {
+    fn from(place: &Self) -> Self {
+        place.clone()
+    }
+}
+
 impl AsRef<Path> for Place {
     fn as_ref(&self) -> &Path {
         self.path()

@@ -1,6 +1,6 @@
 //! The same operations through `io_uring`: a ring for one request.
 //!
-//! Request numbers and the layout of a submission are those of linux/io_uring.h.
+//! Request numbers and the layout of a submission are those of `linux/io_uring.h`.
 
 use super::files::content;
 use super::network::{RawAddress, create, domain_of};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_params, io_uring_setup};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use serde_json::Value;
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -47,7 +47,7 @@ struct Submission {
 }
 
 /// Maps one part of the ring for the life of the process, which is short.
-fn map(ring: &OwnedFd, offset: u64) -> Result<*mut u8, Failure> {
+fn map(ring: &OwnedFd, offset: u64) -> Result<*mut c_void, Failure> {
     // SAFETY: a new mapping that nothing else refers to.
     let place = unsafe {
         mmap(
@@ -59,7 +59,7 @@ fn map(ring: &OwnedFd, offset: u64) -> Result<*mut u8, Failure> {
             offset,
         )
     };
-    place.map(|place| place.cast::<u8>()).stage("mmap of ring")
+    place.stage("mmap of ring")
 }
 
 /// Submits one request and waits for its result, a number that is not negative.
@@ -74,17 +74,18 @@ fn submit(submission: Submission) -> Result<i32, Failure> {
     // ring of one entry and are aligned for what they hold; nobody else writes before the enter.
     unsafe {
         entries.cast::<Submission>().write(submission);
-        sq.add(parameters.sq_off.array as usize).cast::<u32>().write(0);
-        (*sq.add(parameters.sq_off.tail as usize).cast::<AtomicU32>()).store(1, Ordering::Release);
+        sq.byte_add(parameters.sq_off.array as usize).cast::<u32>().write(0);
+        (*sq.byte_add(parameters.sq_off.tail as usize).cast::<AtomicU32>())
+            .store(1, Ordering::Release);
     }
     // SAFETY: the submission's pointers live in the caller until this returns, which is after the
     // completion.
     unsafe { io_uring_enter(&ring, 1, 1, IoringEnterFlags::GETEVENTS) }.stage("io_uring_enter")?;
     // SAFETY: as above; the completion's result is its second 64-bit half's first 32 bits.
     let (tail, result) = unsafe {
-        let tail =
-            (*cq.add(parameters.cq_off.tail as usize).cast::<AtomicU32>()).load(Ordering::Acquire);
-        (tail, cq.add(parameters.cq_off.cqes as usize + 8).cast::<i32>().read())
+        let tail = (*cq.byte_add(parameters.cq_off.tail as usize).cast::<AtomicU32>())
+            .load(Ordering::Acquire);
+        (tail, cq.byte_add(parameters.cq_off.cqes as usize + 8).cast::<i32>().read())
     };
     match (tail, result) {
         (0, _) => Err(Failure { errno: Errno::IO, stage: "completion missing" }),

@@ -98,8 +98,9 @@ fn too_many_rules() -> anyhow::Result<()> {
     let ground = Ground::new("many-rules")?;
     let before = Traces::now()?;
     let with = |count: usize| {
-        let rules = (0..count).map(|n| format!("    \"/nowhere/{n}\",\n")).collect::<String>();
-        format!("version = 1\n[files]\nread.deny = [\n{rules}]\n")
+        let rules =
+            (0..count).map(|n| format!("    \"/nowhere/{n}\",")).collect::<Vec<_>>().join("\n");
+        format!("version = 1\n[files]\nread.deny = [\n{rules}\n]\n")
     };
     let runner = Runner::new(&ground, &Policy::preset())?;
     std::fs::write(&runner.policy, with(10_001))?;

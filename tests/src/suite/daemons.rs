@@ -19,6 +19,9 @@ fn open(path: &Place) -> Operation {
     Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
 }
 
+/// Aims a way of being at a file.
+type Make<'a> = &'a dyn Fn(&Place) -> Operation;
+
 fn family() -> anyhow::Result<()> {
     let ground = Ground::new("family")?;
     let (key, twin) = (key()?, ground.file(&ground.workspace())?);
@@ -31,7 +34,7 @@ fn family() -> anyhow::Result<()> {
         then: Box::new(Operation::Daemon { then: Box::new(thread(path)) }),
     };
     let vfork = |path: &Place| Operation::VforkOpen { path: path.clone() };
-    let kinds: [(&str, &dyn Fn(&Place) -> Operation); 5] = [
+    let kinds: [(&str, Make<'_>); 5] = [
         ("child", &fork),
         ("daemon", &daemon),
         ("thread", &thread),

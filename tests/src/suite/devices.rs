@@ -91,7 +91,8 @@ fn nodes() -> anyhow::Result<()> {
         if std::fs::symlink_metadata(&path).is_ok() {
             session.problem(format!("mknod of a {name} left a node"));
         }
-        let answer = Bystander::new()?.perform(&mknod)?;
+        let path = ground.absent(&workspace);
+        let answer = Bystander::new()?.perform(&Operation::Mknod { path, kind, device })?;
         if answer.errno != 0 {
             session.problem(format!("a bystander's mknod of a {name}: {answer}"));
         }
@@ -144,6 +145,10 @@ fn cgroups() -> anyhow::Result<()> {
 fn leave(ground: &Ground, root: &Place, elsewhere: &Place) -> anyhow::Result<()> {
     let mut session = Session::start(ground, &Policy::preset())?;
     let own = session.started()?["cgroup"].as_str().unwrap_or_default().to_owned();
+    anyhow::ensure!(
+        std::path::Path::new(&own).is_dir(),
+        "the session's cgroup {own:?} is no directory"
+    );
     let mut bystander = Bystander::new()?;
     for cgroup in [root, elsewhere, &Place::from(own)] {
         for name in ["cgroup.procs", "cgroup.threads"] {

@@ -15,6 +15,8 @@ mod running;
 mod sockets;
 mod writes;
 
+pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
+
 use libtest_mimic::Trial;
 
 /// Every test of the suite.

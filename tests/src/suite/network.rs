@@ -105,7 +105,7 @@ fn ways(address: SocketAddr) -> Vec<(&'static str, &'static str, Operation)> {
 }
 
 fn refusal(service: &Service, protocol: &'static str) -> Denial {
-    Denial::by(&HOOKS).access("connect").address(service.address.ip(), service.port(), protocol)
+    Denial::by(&HOOKS).access("connect").address(service.address, protocol)
 }
 
 /// The attacks on `closed`, with twins that reach `open`.

@@ -26,174 +26,192 @@ fn handle(path: &Place) -> anyhow::Result<Handle> {
     serde_json::from_value(answer.data).context("the handle's form")
 }
 
-/// A program beside the key, and the same in the workspace.
-fn program(directory: &Place) -> anyhow::Result<Place> {
-    let at = directory.join("program");
-    std::fs::copy(std::env::current_exe()?, &at).with_context(|| format!("copying to {at}"))?;
-    Ok(at)
+/// The name of the key, and of its twin.
+const NAME: &str = "id_ed25519";
+
+/// A key, a harmless twin of the same name, and the attacks on the one and the other.
+struct Reads<'a> {
+    ground: &'a Ground,
+    /// `~/.ssh`, and a directory of the workspace.
+    keys: Place,
+    twins: Place,
+    attacks: Vec<Attack>,
+}
+
+impl Reads<'_> {
+    fn key(&self) -> Place {
+        self.keys.join(NAME)
+    }
+
+    /// `make` gets the directory that holds the file to be read.
+    fn add(
+        &mut self,
+        name: &'static str,
+        make: impl Fn(&Place) -> anyhow::Result<Operation>,
+    ) -> anyhow::Result<()> {
+        self.explained(name, Denial::read(self.key()), make)
+    }
+
+    /// As `add`, where the event may name the object otherwise.
+    fn explained(
+        &mut self,
+        name: &'static str,
+        denial: Denial,
+        make: impl Fn(&Place) -> anyhow::Result<Operation>,
+    ) -> anyhow::Result<()> {
+        let (operation, twin) = (make(&self.keys)?, make(&self.twins)?);
+        self.attacks.push(Attack { name, operation, denial: denial.of_key(), twin });
+        Ok(())
+    }
 }
 
 /// Reads of `~/.ssh/id_ed25519`; the twins read a file of the workspace.
 fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
-    let (key, home) = (key()?, Place::from(HOME));
-    let (keys, name) = (home.join(".ssh"), "id_ed25519");
-    let workspace = ground.workspace();
-    // Beneath a directory of the workspace lies a twin of the key with the same name.
-    let twins = ground.directory(&workspace)?;
-    let twin = twins.join(name);
-    write(&twin, "harmless")?;
-    let mut attacks = Vec::new();
-    let mut read = |name, of_key: Operation, of_twin: Operation, denial: Denial| {
-        attacks.push(Attack { name, operation: of_key, denial: denial.of_key(), twin: of_twin });
-    };
-    let plain = || Denial::read(&key);
-    let rdonly = libc::O_RDONLY;
+    key()?;
+    let twins = ground.directory(&ground.workspace())?;
+    write(&twins.join(NAME), "harmless")?;
+    let keys = Place::from(HOME).join(".ssh");
+    let mut reads = Reads { ground, keys, twins, attacks: Vec::new() };
+    by_other_names(&mut reads)?;
+    by_other_roots(&mut reads)?;
+    by_other_calls(&mut reads)?;
+    by_programs(&mut reads)?;
+    by_links(&mut reads);
+    Ok(reads.attacks)
+}
 
-    read("plain open", open(key.clone()), open(twin.clone()), plain());
-    let (link, twin_link) = (ground.symlink(&key, &workspace)?, ground.symlink(&twin, &workspace)?);
-    read("symbolic link in the workspace", open(link), open(twin_link), plain());
-    let (directory, twin_directory) =
-        (ground.symlink(&keys, &workspace)?, ground.symlink(&twins, &workspace)?);
-    read(
-        "symbolic link to the directory",
-        open(directory.join(name)),
-        open(twin_directory.join(name)),
-        plain(),
-    );
-    read(
-        "dots",
-        open(format!("/tmp/../tmp/./..{key}")),
-        open(format!("/tmp/../tmp/./..{twin}")),
-        plain(),
-    );
-    for (title, prefix) in [
+fn by_other_names(reads: &mut Reads<'_>) -> anyhow::Result<()> {
+    let (ground, workspace) = (reads.ground, reads.ground.workspace());
+    reads.add("plain open", |at| Ok(open(at.join(NAME))))?;
+    reads.add("symbolic link in the workspace", |at| {
+        Ok(open(ground.symlink(&at.join(NAME), &workspace)?))
+    })?;
+    reads.add("symbolic link to the directory", |at| {
+        Ok(open(ground.symlink(at, &workspace)?.join(NAME)))
+    })?;
+    reads.add("dots", |at| Ok(open(format!("/tmp/../tmp/./..{at}/../{}/{NAME}", last(at)?))))?;
+    for (name, prefix) in [
         ("/proc/self/root", "/proc/self/root"),
         ("/proc/thread-self/root", "/proc/thread-self/root"),
-        ("/proc/1/root", "/proc/1/root"),
     ] {
-        read(title, open(format!("{prefix}{key}")), open(format!("{prefix}{twin}")), plain());
+        reads.add(name, |at| Ok(open(format!("{prefix}{at}/{NAME}"))))?;
     }
-    let (alias, twin_alias) =
-        (ground.bind(&keys, &workspace)?.join(name), ground.bind(&twins, &workspace)?.join(name));
-    let either = || Denial::read(&key).paths(&key, &alias);
-    read("bind mount in the workspace", open(alias.clone()), open(twin_alias), either());
-    let outer = ground.bind(&keys, &ground.outside())?.join(name);
-    read(
-        "bind mount elsewhere",
-        open(outer.clone()),
-        open(twin.clone()),
-        plain().paths(&key, &outer),
-    );
+    // Through the root of somebody outside. A stricter sandbox may keep members from that road
+    // altogether, so the twin takes another.
+    let (key, twin) = (reads.key(), reads.twins.join(NAME));
+    reads.attacks.push(Attack {
+        name: "/proc/PID/root",
+        operation: open(format!("/proc/{}/root{key}", std::process::id())),
+        denial: Denial::read(&key).of_key(),
+        twin: open(twin),
+    });
+    for (name, parent) in [
+        ("bind mount in the workspace", workspace.clone()),
+        ("bind mount outside", ground.outside()),
+    ] {
+        let alias = ground.bind(&reads.keys, &parent)?.join(NAME);
+        let twin = open(ground.bind(&reads.twins, &parent)?.join(NAME));
+        let denial = Denial::read(&key).paths(&key, &alias).of_key();
+        reads.attacks.push(Attack { name, operation: open(alias), denial, twin });
+    }
+    Ok(())
+}
 
+fn last(path: &Place) -> anyhow::Result<String> {
+    let name = path.path().file_name().context("a path without a last name")?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+fn by_other_roots(reads: &mut Reads<'_>) -> anyhow::Result<()> {
+    let home = Place::from(HOME);
     let chrooted = |root: &Place, path: String| Operation::Chroot {
         root: root.clone(),
         then: Box::new(open(path)),
     };
-    let anywhere = || Denial::read(&key).any_object();
-    read(
-        "chroot beside it",
-        chrooted(&keys, format!("/{name}")),
-        chrooted(&twins, format!("/{name}")),
-        plain(),
-    );
-    let inner = twin.to_string();
-    let inner = inner.strip_prefix(HOME).context("the workspace lies in the home")?.to_owned();
-    read(
-        "chroot above it",
-        chrooted(&home, format!("/.ssh/{name}")),
-        chrooted(&home, inner),
-        plain(),
-    );
-
-    read(
-        "O_PATH and reopen",
-        Operation::Reopen { path: key.clone(), flags: rdonly },
-        Operation::Reopen { path: twin.clone(), flags: rdonly },
-        plain(),
-    );
-    read(
-        "openat2",
-        Operation::Openat2 { path: key.clone(), flags: rdonly },
-        Operation::Openat2 { path: twin.clone(), flags: rdonly },
-        plain(),
-    );
-    for (title, worker) in [("io_uring", false), ("io_uring worker", true)] {
-        read(
-            title,
-            Operation::UringOpen { path: key.clone(), flags: rdonly, worker },
-            Operation::UringOpen { path: twin.clone(), flags: rdonly, worker },
-            plain(),
-        );
-    }
-    read(
-        "open_by_handle_at",
-        Operation::OpenHandle { mount: home.clone(), handle: handle(&key)?, flags: rdonly },
-        Operation::OpenHandle { mount: home.clone(), handle: handle(&twin)?, flags: rdonly },
-        plain(),
-    );
-    read(
-        "detached mount",
-        Operation::OpenTree { directory: keys.clone(), name: name.into(), flags: rdonly },
-        Operation::OpenTree { directory: twins.clone(), name: name.into(), flags: rdonly },
-        plain(),
-    );
-    let at = ground.directory(&workspace)?;
-    for (title, user) in [("mount namespace", false), ("user namespace", true)] {
-        let moved = |from: &Place| Operation::Namespace {
-            user,
-            binds: vec![(from.clone(), at.clone())],
-            then: Box::new(open(at.join(name))),
-        };
+    reads.add("chroot beside it", |at| Ok(chrooted(at, format!("/{NAME}"))))?;
+    reads.add("chroot above it", |at| {
+        let at = at.to_string();
+        let inner = at.strip_prefix(HOME).context("it lies in the home")?;
+        Ok(chrooted(&home, format!("{inner}/{NAME}")))
+    })?;
+    reads.add("detached mount", |at| {
+        let (directory, name) = (at.clone(), NAME.into());
+        Ok(Operation::OpenTree { directory, name, flags: libc::O_RDONLY })
+    })?;
+    let mount = reads.ground.directory(&reads.ground.workspace())?;
+    for (name, user) in [("mount namespace", false), ("user namespace", true)] {
         // Which of its names the event gives, that of the other namespace or that of the host, is
         // not ours to say.
-        read(title, moved(&keys), moved(&twins), anywhere());
+        reads.explained(name, Denial::read("").any_object(), |at| {
+            let binds = vec![(at.clone(), mount.clone())];
+            let then = Box::new(open(mount.join(NAME)));
+            Ok(Operation::Namespace { user, binds, then })
+        })?;
     }
-    let (tool, twin_tool) = (program(&keys)?, program(&twins)?);
-    for (title, descriptor) in [("execve", false), ("execveat", true)] {
-        read(
-            title,
-            Operation::Execute { path: tool.clone(), descriptor },
-            Operation::Execute { path: twin_tool.clone(), descriptor },
-            Denial::by(&["file_open"]).path(&tool),
-        );
+    Ok(())
+}
+
+fn by_other_calls(reads: &mut Reads<'_>) -> anyhow::Result<()> {
+    let flags = libc::O_RDONLY;
+    reads.add("O_PATH and reopen", |at| Ok(Operation::Reopen { path: at.join(NAME), flags }))?;
+    reads.add("openat2", |at| Ok(Operation::Openat2 { path: at.join(NAME), flags }))?;
+    for (name, worker) in [("io_uring", false), ("io_uring worker", true)] {
+        reads.add(name, |at| Ok(Operation::UringOpen { path: at.join(NAME), flags, worker }))?;
     }
-    let open = |path: &Place| Operation::Open { path: path.clone(), flags: libc::O_RDWR };
-    attacks.push(Attack {
+    reads.add("open_by_handle_at", |at| {
+        let handle = handle(&at.join(NAME))?;
+        Ok(Operation::OpenHandle { mount: HOME.into(), handle, flags })
+    })?;
+    let both = |at: &Place| Operation::Open { path: at.join(NAME), flags: libc::O_RDWR };
+    reads.attacks.push(Attack {
         name: "open for reading and writing",
-        operation: open(&key),
+        operation: both(&reads.keys),
         // Two rules refuse it; either may be named.
-        denial: plain().because(Why::Reason(&["rule", "default"])),
-        twin: open(&twin),
+        denial: Denial::read(reads.key()).because(Why::Reason(&["rule", "default"])),
+        twin: both(&reads.twins),
     });
-    attacks.extend(links(ground, &key, &twin)?);
-    Ok(attacks)
+    Ok(())
+}
+
+/// Running a program that may not be read.
+fn by_programs(reads: &mut Reads<'_>) -> anyhow::Result<()> {
+    for directory in [&reads.keys, &reads.twins] {
+        let at = directory.join("program");
+        std::fs::copy(std::env::current_exe()?, &at).with_context(|| format!("copying to {at}"))?;
+    }
+    let denial = Denial::by(&["file_open"]).path(reads.keys.join("program"));
+    for (name, descriptor) in [("execve", false), ("execveat", true)] {
+        reads.explained(name, denial.clone(), |at| {
+            Ok(Operation::Execute { path: at.join("program"), descriptor })
+        })?;
+    }
+    Ok(())
 }
 
 /// A second name for the key in the workspace.
-fn links(ground: &Ground, key: &Place, twin: &Place) -> anyhow::Result<Vec<Attack>> {
-    let workspace = ground.workspace();
-    let mut attacks = Vec::new();
-    let mut link = |name, make: &dyn Fn(Place, Place) -> Operation| {
-        let to = ground.absent(&workspace);
+fn by_links(reads: &mut Reads<'_>) {
+    let (key, twin) = (reads.key(), reads.twins.join(NAME));
+    let workspace = reads.ground.workspace();
+    for (name, descriptor) in [
+        ("hard link", None),
+        ("hard link of a descriptor", Some(false)),
+        ("hard link of a descriptor through /proc", Some(true)),
+    ] {
+        let link = |from: &Place, to: &Place| {
+            let (from, to) = (from.clone(), to.clone());
+            match descriptor {
+                None => Operation::Link { from, to },
+                Some(through_proc) => Operation::LinkDescriptor { from, to, through_proc },
+            }
+        };
+        let to = reads.ground.absent(&workspace);
         let denial = Denial::by(&["path_link"])
-            .paths(key, &to)
+            .paths(&key, &to)
             .because(Why::Reason(&["rule", "default", "gain"]))
             .or_error(libc::EXDEV);
-        let twin = make(twin.clone(), ground.absent(&workspace));
-        attacks.push(Attack { name, operation: make(key.clone(), to), denial, twin });
-    };
-    link("hard link", &|from, to| Operation::Link { from, to });
-    link("hard link of a descriptor", &|from, to| Operation::LinkDescriptor {
-        from,
-        to,
-        through_proc: false,
-    });
-    link("hard link through /proc", &|from, to| Operation::LinkDescriptor {
-        from,
-        to,
-        through_proc: true,
-    });
-    Ok(attacks)
+        let twin = link(&twin, &reads.ground.absent(&workspace));
+        reads.attacks.push(Attack { name, operation: link(&key, &to), denial, twin });
+    }
 }
 
 fn member() -> anyhow::Result<()> {

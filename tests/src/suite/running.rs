@@ -214,7 +214,7 @@ fn life() -> anyhow::Result<()> {
 }
 
 /// What one session may not read the other may, at the same time.
-fn two_sessions() -> anyhow::Result<()> {
+pub(crate) fn two_sessions() -> anyhow::Result<()> {
     let ground = Ground::new("two")?;
     let (one, two) = (ground.file(&ground.workspace())?, ground.file(&ground.workspace())?);
     let mut first =
