@@ -4,16 +4,16 @@
 //! [`canary`](crate::session::canary) proves; this says early and exactly what is missing.
 
 mod hooks;
-pub(crate) mod mountinfo;
 
 pub use hooks::{HookFact, HookState};
 
 use crate::kernel::btf::{Btf, BtfError};
 use crate::kernel::layout::{self, LayoutError};
+use crate::kernel::mounts::{Mount, MountError, MountTable, to_components, to_path};
 use rustix::thread::CapabilitySet;
 use sandbox_common::layout::KernelLayout;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where to look. Other places only serve tests: there is no option and no variable for them.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct Survey {
     /// Active LSMs, in their order.
     pub lsms: io::Result<Vec<String>>,
     /// Where cgroup v2 is mounted.
-    pub cgroup2: io::Result<Option<PathBuf>>,
+    pub cgroup2: Result<Option<PathBuf>, MountError>,
     /// Where bpffs is mounted; `None` where nothing of that type lies at [`Paths::bpffs`].
     pub bpffs: Option<PathBuf>,
     paths: Paths,
@@ -114,13 +114,8 @@ pub enum Missing {
         built: bool,
     },
     /// The mount table cannot be read.
-    #[error("cannot read the mount table {file}: {source}", file = file.display())]
-    MountTable {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    MountTable(MountError),
     /// No cgroup v2.
     #[error("cgroup v2 is not mounted: a session is a cgroup, so none can be made")]
     Cgroup2,
@@ -180,7 +175,7 @@ impl Missing {
                      on Fedora and RHEL: `grubby --update-kernel=ALL --args={parameter}` and reboot"
                 )
             }
-            Self::MountTable { .. } => "`mount -t proc proc /proc`".into(),
+            Self::MountTable(_) => "`mount -t proc proc /proc`".into(),
             Self::Cgroup2 => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
             Self::Bpffs { at } => format!("`mount -t bpf bpf {}`", at.display()),
             Self::Hook(_) => "use a kernel of 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y".into(),
@@ -197,11 +192,16 @@ impl Survey {
     /// Looks; changes nothing and needs no privilege.
     pub fn take(paths: Paths) -> Self {
         let btf = Btf::read(&paths.btf);
-        let mounts = std::fs::read(&paths.mountinfo).map(|text| mountinfo::parse(&text));
-        let bpffs = mounts.as_ref().ok().and_then(|mounts| {
-            // The last one mounted at a place is the one that is seen.
-            let last = mounts.iter().rev().find(|mount| mount.at == paths.bpffs)?;
-            (last.kind == "bpf").then(|| paths.bpffs.clone())
+        let table = std::fs::read(&paths.mountinfo)
+            .map_err(|source| MountError::Read {
+                path: paths.mountinfo.display().to_string(),
+                source,
+            })
+            .and_then(|text| MountTable::parse(&text));
+        let bpffs = table.as_ref().ok().and_then(|table| {
+            let holder = table.holder(&to_components(&paths.bpffs))?;
+            let there = holder.fs_type == "bpf" && to_path(&holder.point) == paths.bpffs;
+            there.then(|| paths.bpffs.clone())
         });
         Self {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -212,11 +212,9 @@ impl Survey {
             btf,
             lsms: std::fs::read_to_string(paths.securityfs.join("lsm"))
                 .map(|text| text.trim().split(',').map(str::to_owned).collect()),
-            cgroup2: mounts.map(|mounts| {
-                mounts
-                    .into_iter()
-                    .find(|mount| mount.kind == "cgroup2" && mount.root == Path::new("/"))
-                    .map(|mount| mount.at)
+            cgroup2: table.map(|table| {
+                let whole = |mount: &&Mount| mount.fs_type == "cgroup2" && mount.root.is_empty();
+                table.visible().find(whole).map(|mount| to_path(&mount.point))
             }),
             bpffs,
             paths,
@@ -263,8 +261,8 @@ impl Survey {
                 missing.push(Missing::Cgroup2);
                 None
             }
-            Err(source) => {
-                missing.push(Missing::MountTable { file: self.paths.mountinfo, source });
+            Err(error) => {
+                missing.push(Missing::MountTable(error));
                 None
             }
         };

@@ -13,6 +13,7 @@ mod scratch;
 pub use attempt::Class;
 pub use child::child;
 
+use super::cgroup::{Cgroup, CgroupError, CgroupTree};
 use crate::engine::events::{DecodeError, Ring};
 use crate::engine::{Engine, EngineError};
 use crate::policy::compiled::{CompiledPolicy, Edge, PortEntry, Prefix, Rule};
@@ -42,17 +43,6 @@ pub const SLOT: u32 = u32::MAX - 1;
 const NAME: &str = "canary";
 /// The canary needs milliseconds; emulated machines a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// The throw-away cgroup. Whoever makes it removes it.
-#[derive(Clone, Copy, Debug)]
-pub struct Cell<'a> {
-    /// Its directory.
-    pub path: &'a Path,
-    /// Its id: the directory's inode number.
-    pub id: u64,
-    /// Its depth in the hierarchy; the root's is 0.
-    pub level: u8,
-}
 
 /// What was seen, class by class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,11 +106,17 @@ pub enum CanaryError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The mount table cannot be read.
+    #[error("the proof of enforcement could not be made: {0}")]
+    Mounts(#[from] crate::kernel::mounts::MountError),
     /// The mount table does not say on which superblock the canary's directory lies.
     #[error("the proof of enforcement could not be made: the mount table has no place for {}", .0.display())]
     NoPlace(PathBuf),
-    /// The engine refused.
+    /// The throw-away cgroup.
     #[error("the proof of enforcement could not be made: {0}")]
+    Cgroup(#[from] CgroupError),
+    /// The engine refused.
+    #[error("the proof of enforcement could not be made")]
     Engine(#[from] EngineError),
     /// An event that the programs of this very build wrote cannot be read.
     #[error("the proof of enforcement failed: {0}; nothing is started")]
@@ -142,40 +138,70 @@ fn step<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Can
     move |source| CanaryError::Step { what, path: path.to_path_buf(), source }
 }
 
-/// Proves that everything is enforced, with a process in `cell`, or says what is not.
+/// Proves that everything is enforced, with a process in a throw-away cgroup, or says what is not.
 ///
-/// Everything it makes is removed again, on an error too; the engine keeps the entries of the
-/// unused slot [`SLOT`].
-pub fn prove(engine: &mut Engine, cell: &Cell<'_>) -> Result<CanaryReport, CanaryError> {
+/// Everything it makes is removed again, on an error too.
+pub fn prove(engine: &mut Engine, cgroups: &CgroupTree) -> Result<CanaryReport, CanaryError> {
+    let name = format!("{NAME}-{}", std::process::id());
+    if let Ok(left) = cgroups.open(&name) {
+        // Of a process of the same id that was killed.
+        left.remove()?;
+    }
+    let cell = cgroups.create(&name)?;
+    let report = prove_in(engine, &cell);
+    let removed = cell.remove();
+    cgroups.tidy();
+    let report = report?;
+    removed?;
+    Ok(report)
+}
+
+fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryError> {
     let scratch = Scratch::make()?;
     let ports = Ports::bind()?;
     let mut ring = engine.ring()?;
-    engine.publish(SLOT, &policy(&scratch, &ports))?;
-    let read = Access::READ.union(Access::EXECUTE).bits();
-    let subject =
-        Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, unknown: read };
-    engine.admit(cell.id, cell.level, subject)?;
-    let observed = match engine.attach(cell.path, NAME) {
-        Ok(()) => {
-            let observed = observe(&mut ring, cell, &scratch, &ports);
-            let detached = engine.detach(NAME);
-            observed.and_then(|observed| Ok(detached.map(|()| observed)?))
-        }
-        Err(error) => Err(error.into()),
-    };
-    let dismissed = engine.dismiss(cell.id);
-    let report = judge::judge(&observed?);
-    dismissed?;
+    let policy = policy(&scratch, &ports);
+    engine.publish(SLOT, &policy)?;
+    let report = admit(engine, &mut ring, cell, &scratch, &ports);
+    let withdrawn = engine.withdraw(SLOT, &policy);
+    let report = report?;
+    withdrawn?;
     if report.failures().next().is_some() {
         return Err(CanaryError::NotEnforced(report));
     }
     Ok(report)
 }
 
+/// Makes the cell a session for as long as the attempts take.
+fn admit(
+    engine: &mut Engine,
+    ring: &mut Ring,
+    cell: &Cgroup,
+    scratch: &Scratch,
+    ports: &Ports,
+) -> Result<CanaryReport, CanaryError> {
+    let read = Access::READ.union(Access::EXECUTE).bits();
+    let subject =
+        Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, unknown: read };
+    engine.admit(cell.id, cell.level, subject)?;
+    let observed = match engine.attach(&cell.path, NAME) {
+        Ok(()) => {
+            let observed = observe(ring, cell, scratch, ports);
+            let detached = engine.detach(NAME);
+            observed.and_then(|observed| Ok(detached.map(|()| observed)?))
+        }
+        Err(error) => Err(error.into()),
+    };
+    let dismissed = engine.dismiss(cell.id);
+    let observed = observed?;
+    dismissed?;
+    Ok(judge::judge(&observed))
+}
+
 /// Runs the canary and gathers what it, the file system, the sockets and the ring say.
 fn observe(
     ring: &mut Ring,
-    cell: &Cell<'_>,
+    cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
 ) -> Result<Observed, CanaryError> {
@@ -189,6 +215,7 @@ fn observe(
     // `PROC_PID_INIT_INO`: elsewhere the kernel's process ids are not those that we see.
     let initial =
         fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == "pid:[4026531836]");
+    let comm = Path::new("/proc/self/comm");
     Ok(Observed {
         answers,
         records,
@@ -197,6 +224,7 @@ fn observe(
         place: scratch.place.clone(),
         pid: initial.then_some(pid),
         uid: rustix::process::getuid().as_raw(),
+        parent: fs::read_to_string(comm).map_err(step("read", comm))?.trim_end().to_owned(),
         cgroup: cell.id,
         v4: ports.v4(),
         v6: ports.v6(),
@@ -218,7 +246,7 @@ impl Drop for Caged {
 
 /// Starts the canary in its cgroup, moves it out between its two stages; its answers and its pid.
 fn converse(
-    cell: &Cell<'_>,
+    cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
 ) -> Result<([Answer; 2], u32), CanaryError> {
@@ -229,7 +257,7 @@ fn converse(
     let program = Path::new("/proc/self/exe");
     let orders = Orders {
         dir: scratch.dir.clone(),
-        cgroup: cell.path.parent().unwrap_or(cell.path).to_path_buf(),
+        cgroup: cell.path.parent().unwrap_or(&cell.path).to_path_buf(),
         inherited: inherited.as_raw_fd(),
         v4: ports.v4(),
         v6: ports.v6(),
@@ -289,7 +317,7 @@ fn answer(from: &mut ChildStdout, end: Instant) -> io::Result<Answer> {
 
 /// Moves the canary to the nearest cgroup above that takes processes (one that hands controllers
 /// down takes none; the root always does).
-fn release(cell: &Cell<'_>, pid: u32) -> Result<(), CanaryError> {
+fn release(cell: &Cgroup, pid: u32) -> Result<(), CanaryError> {
     let mut last = None;
     for above in cell.path.ancestors().skip(1) {
         let procs = above.join("cgroup.procs");
@@ -300,7 +328,8 @@ fn release(cell: &Cell<'_>, pid: u32) -> Result<(), CanaryError> {
             Err(source) => last = Some((procs, source)),
         }
     }
-    let (path, source) = last.unwrap_or_else(|| (cell.path.into(), io::ErrorKind::NotFound.into()));
+    let (path, source) =
+        last.unwrap_or_else(|| (cell.path.clone(), io::ErrorKind::NotFound.into()));
     Err(step("move the canary to", &path)(source))
 }
 

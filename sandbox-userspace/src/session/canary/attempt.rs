@@ -5,7 +5,8 @@ use sandbox_common::event::Hook;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A class of rules; each is proved by at least one denial and one harmless twin that passes.
+/// A class of rules; each is proved by at least one denial, and by a harmless twin that passes where
+/// there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
     /// Reading.
@@ -47,6 +48,15 @@ pub enum Class {
     /// Kinds of sockets.
     #[serde(rename = "network.sockets")]
     NetworkSockets,
+    /// Signals to other processes, and looking into them.
+    #[serde(rename = "processes")]
+    Processes,
+    /// Mounting.
+    #[serde(rename = "mounts")]
+    Mounts,
+    /// BPF and the kernel's log.
+    #[serde(rename = "kernel")]
+    Kernel,
     /// Staying a member after leaving the cgroup, and not being born outside of it.
     #[serde(rename = "membership")]
     Membership,
@@ -68,6 +78,9 @@ impl Class {
         Self::NetworkMapped,
         Self::NetworkUdp,
         Self::NetworkSockets,
+        Self::Processes,
+        Self::Mounts,
+        Self::Kernel,
         Self::Membership,
     ];
 }
@@ -110,8 +123,29 @@ pub(super) enum Act {
     UdpConnect(To, Port),
     UdpSend(To, Port),
     RawSocket,
+    /// Sets the inode's flags.
+    Chattr(&'static str),
+    /// Signal 0, which only asks.
+    Signal(Whom),
+    /// Opens the environment in procfs.
+    Environment(Whom),
+    /// Of a file system type that does not exist.
+    Mount,
+    /// Asks for the first map.
+    Bpf,
+    /// Asks for the size of the kernel's log.
+    Log,
     /// `clone3(CLONE_INTO_CGROUP)` to the cgroup above.
     CloneInto,
+}
+
+/// A process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// The canary itself.
+    Own,
+    /// Its parent, which is no member.
+    Outsider,
 }
 
 /// Which of two ports.
@@ -207,7 +241,8 @@ const MOVES: Access = Access::CREATE.union(Access::REMOVE);
 pub(super) const ATTEMPTS: &[Attempt] = {
     use Class::{
         FilesAttributes, FilesCreate, FilesLink, FilesRead, FilesRemove, FilesRename, FilesTruncate,
-        FilesWrite, Membership, NetworkMapped, NetworkSockets, NetworkUdp, NetworkV4, NetworkV6,
+        FilesWrite, Kernel, Membership, Mounts, NetworkMapped, NetworkSockets, NetworkUdp,
+        NetworkV4, NetworkV6, Processes,
     };
     use Port::{Allowed, Other};
     &[
@@ -256,6 +291,14 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("udp connect", NetworkUdp, Act::UdpConnect(To::V4, Other), &[Hook::Connect4], Access::CONNECT, DEFAULT, &[]),
         deny("udp send", NetworkUdp, Act::UdpSend(To::V4, Other), &[Hook::Sendmsg4], Access::CONNECT, DEFAULT, &[]),
         deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::empty(), None, &[]),
+        deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
+        pass("signal own process", Processes, Act::Signal(Whom::Own)),
+        deny("signal another process", Processes, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
+        pass("read own environment", Processes, Act::Environment(Whom::Own)),
+        deny("read another's environment", Processes, Act::Environment(Whom::Outsider), &[Hook::PtraceAccessCheck], Access::TRACE, DEFAULT, &[]),
+        deny("mount", Mounts, Act::Mount, &[Hook::SbMount], Access::MOUNT, DEFAULT, &[]),
+        deny("bpf", Kernel, Act::Bpf, &[Hook::Bpf], Access::KERNEL, DEFAULT, &[]),
+        deny("kernel log", Kernel, Act::Log, &[Hook::Syslog], Access::KERNEL, DEFAULT, &[]),
         deny("be born outside", Membership, Act::CloneInto, &[Hook::TaskAlloc], Access::empty(), None, &[]),
         moved(pass("read after leaving", Membership, Act::Read("open"))),
         moved(deny("read denied after leaving", Membership, Act::Read(SECRET), &[Hook::FileOpen], Access::READ, Some(READ_RULE), &[SECRET])),
@@ -297,8 +340,8 @@ mod tests {
         for class in Class::ALL {
             let of = ATTEMPTS.iter().filter(|attempt| attempt.class == *class);
             assert!(of.clone().any(|attempt| attempt.denial.is_some()), "{class}");
-            // No socket of another kind and no way to be born elsewhere is harmless.
-            if *class != Class::NetworkSockets {
+            // These no session may do, so there is no twin.
+            if !matches!(class, Class::NetworkSockets | Class::Mounts | Class::Kernel) {
                 assert!(of.clone().any(|attempt| attempt.denial.is_none()), "{class}");
             }
         }

@@ -1,9 +1,11 @@
 //! The canary itself: makes the attempts and says how each ended.
 
-use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, To};
+use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, To, WITHIN, Whom};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, Result};
+use rustix::mount;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::process::{self, Pid};
 use std::ffi::CString;
 use std::io::{BufRead as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -100,6 +102,24 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::RawSocket => {
             net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
         }
+        Act::Chattr(name) => {
+            let file = fs::open(at(name), OFlags::RDONLY, mode)?;
+            fs::ioctl_setflags(&file, fs::IFlags::empty())
+        }
+        Act::Signal(whom) => process::test_kill_process(pid(whom)?),
+        Act::Environment(whom) => {
+            let file = format!("/proc/{}/environ", pid(whom)?.as_raw_nonzero());
+            fs::open(file, OFlags::RDONLY, mode).map(drop)
+        }
+        Act::Mount => mount::mount(
+            "none",
+            at(WITHIN),
+            "sandbox-canary",
+            mount::MountFlags::empty(),
+            None::<&std::ffi::CStr>,
+        ),
+        Act::Bpf => bpf(),
+        Act::Log => log(),
         Act::CloneInto => clone_into(&orders.cgroup),
     }
 }
@@ -149,9 +169,41 @@ fn clone_into(cgroup: &Path) -> Result<()> {
         // SAFETY: ends this process without running anything of the parent's.
         0 => unsafe { libc::_exit(0) },
         1.. => {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-            rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).map(drop)
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            process::waitpid(pid, process::WaitOptions::empty()).map(drop)
         }
+        _ => Err(last_errno()),
+    }
+}
+
+fn pid(whom: Whom) -> Result<Pid> {
+    match whom {
+        Whom::Own => Ok(process::getpid()),
+        Whom::Outsider => process::getppid().ok_or(Errno::SRCH),
+    }
+}
+
+/// Asks for the id of the first map.
+fn bpf() -> Result<()> {
+    /// `BPF_MAP_GET_NEXT_ID`, include/uapi/linux/bpf.h
+    const MAP_GET_NEXT_ID: libc::c_long = 12;
+    // `start_id`, `next_id`, `open_flags` of `union bpf_attr`.
+    let mut attr = [0_u32; 3];
+    let size = size_of_val(&attr);
+    // SAFETY: `attr` is as long as said and lives through the call.
+    match unsafe { libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_ID, &raw mut attr, size) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Asks for the size of the kernel's log.
+fn log() -> Result<()> {
+    /// `SYSLOG_ACTION_SIZE_BUFFER`, syslog(2)
+    const SIZE_BUFFER: libc::c_int = 10;
+    // SAFETY: this action uses no buffer.
+    match unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) } {
+        0.. => Ok(()),
         _ => Err(last_errno()),
     }
 }

@@ -3,8 +3,9 @@
 use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Class, Denial, Port, To};
 use super::{CanaryReport, Outcome, SESSION};
 use crate::engine::events::{Object, Record};
-use sandbox_common::event::{Header, NetPayload};
+use sandbox_common::event::{Header, NetPayload, ProcessPayload};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What `stat` says of a file: mode with type, size, owner, group.
@@ -25,6 +26,8 @@ pub(super) struct Observed {
     /// Process id in the initial pid namespace; `None` where that cannot be known from here.
     pub(super) pid: Option<u32>,
     pub(super) uid: u32,
+    /// Name of this process's main thread.
+    pub(super) parent: String,
     pub(super) cgroup: u64,
     /// Ports of `127.0.0.1` and `::1`: allowed, other.
     pub(super) v4: (u16, u16),
@@ -115,7 +118,7 @@ impl Observed {
         }
         // Several attempts may meet one hook; that one of its events fits is enough.
         let mut why = "was refused, but no event told of it".to_owned();
-        for record in self.records.iter().filter(|record| speaks_of(header(record), denial)) {
+        for record in self.records.iter().filter(|record| speaks_of(record.header(), denial)) {
             match self.compare(record, act, denial, comm) {
                 Ok(()) => return Ok(()),
                 Err(difference) => why = format!("its event is wrong: {difference}"),
@@ -132,29 +135,29 @@ impl Observed {
         denial: &Denial,
         comm: &str,
     ) -> Result<(), String> {
-        let header = header(record);
+        let header = record.header();
         if let Some(pid) = self.pid {
-            same("pid", header.pid, pid)?;
-            same("tid", header.tid, pid)?;
+            same("pid", &header.pid, &pid)?;
+            same("tid", &header.tid, &pid)?;
         }
-        same("uid", header.uid, self.uid)?;
-        same("cgroup", header.cgroup, self.cgroup)?;
-        let name = header.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-        same("comm", String::from_utf8_lossy(name).as_ref(), comm)?;
+        same("uid", &header.uid, &self.uid)?;
+        same("cgroup", &header.cgroup, &self.cgroup)?;
+        same("comm", &text(&header.comm).as_str(), &comm)?;
         match (record, address(act), denial.objects) {
             (Record::Net { net, .. }, Some(to), _) => self.compare_net(net, act, to),
             (Record::Path { object, .. }, None, objects) if !objects.is_empty() => {
                 self.compare_object(object, objects)
             }
+            (Record::Process { process, .. }, None, []) => self.compare_parent(process),
             (Record::Task { .. }, None, []) => Ok(()),
             _ => Err("it speaks of another kind of object".into()),
         }
     }
 
     fn compare_object(&self, object: &Object, names: &[&str]) -> Result<(), String> {
-        same("device of the file system", object.dev, self.place.0)?;
-        same("truncated", object.truncated, false)?;
-        same("device number", object.rdev, 0)?;
+        same("device of the file system", &object.dev, &self.place.0)?;
+        same("truncated", &object.truncated, &false)?;
+        same("device number", &object.rdev, &0)?;
         let name = names
             .iter()
             .find(|name| {
@@ -166,7 +169,15 @@ impl Observed {
                     object.components.iter().map(|name| String::from_utf8_lossy(name)).collect();
                 format!("its path is /{}, not that of {}", path.join("/"), names.join(" or "))
             })?;
-        same("mode", object.mode, self.before.get(*name).map_or(0, |stat| stat.0))
+        same("mode", &object.mode, &self.before.get(*name).map_or(0, |stat| stat.0))
+    }
+
+    /// The only other process that is reached for is the canary's parent: this one.
+    fn compare_parent(&self, process: &ProcessPayload) -> Result<(), String> {
+        if self.pid.is_some() {
+            same("the other process's pid", &process.pid, &std::process::id())?;
+        }
+        same("the other process's name", &text(&process.comm), &self.parent)
     }
 
     fn compare_net(&self, net: &NetPayload, act: Act, to: To) -> Result<(), String> {
@@ -180,10 +191,10 @@ impl Observed {
         };
         let tcp = matches!(act, Act::TcpConnect(..));
         let protocol = if tcp { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
-        same("family", i32::from(net.family), family)?;
-        same("address", net.address, address)?;
-        same("port", net.port, ports.1)?;
-        same("protocol", i32::from(net.protocol), protocol)
+        same("family", &i32::from(net.family), &family)?;
+        same("address", &net.address, &address)?;
+        same("port", &net.port, &ports.1)?;
+        same("protocol", &i32::from(net.protocol), &protocol)
     }
 }
 
@@ -192,14 +203,6 @@ fn speaks_of(header: &Header, denial: &Denial) -> bool {
         && denial.hooks.iter().any(|hook| *hook as u8 == header.hook)
         && (denial.access.is_empty() || header.access & denial.access.bits() != 0)
         && denial.rule.is_none_or(|rule| rule == header.rule)
-}
-
-fn header(record: &Record) -> &Header {
-    match record {
-        Record::Path { header, .. } | Record::Net { header, .. } | Record::Task { header } => {
-            header
-        }
-    }
 }
 
 /// The address that an act goes to where the policy does not allow it.
@@ -221,8 +224,14 @@ fn uses_v6(act: Act) -> bool {
     )
 }
 
-fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: &T) -> Result<(), String> {
-    if found == *expected {
+/// The text before the first zero.
+fn text(comm: &[u8]) -> String {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn same<T: PartialEq + fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if found == expected {
         return Ok(());
     }
     Err(format!("{what} is {found:?} where user space sees {expected:?}"))

@@ -3,7 +3,7 @@
 use super::attempt::{DIRECTORY, FILES, WITHIN};
 use super::judge::Stat;
 use super::{CanaryError, step};
-use crate::kernel::features::mountinfo;
+use crate::kernel::mounts::{MountTable, to_components};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -52,11 +52,10 @@ impl Scratch {
             let directory = place.join(DIRECTORY);
             fs::create_dir(&directory).map_err(step("create", &directory))?;
         }
-        let table = Path::new("/proc/self/mountinfo");
-        let mounts = mountinfo::parse(&fs::read(table).map_err(step("read", table))?);
         let real = fs::canonicalize(dir).map_err(step("resolve", dir))?;
-        scratch.place =
-            mountinfo::locate(&mounts, &real).ok_or_else(|| CanaryError::NoPlace(real.clone()))?;
+        scratch.place = MountTable::read(None)?
+            .locate(&to_components(&real))
+            .ok_or_else(|| CanaryError::NoPlace(real.clone()))?;
         scratch.dir = real;
         Ok(scratch)
     }
