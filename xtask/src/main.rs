@@ -16,6 +16,7 @@ mod packages;
 mod results;
 mod run;
 mod setup;
+mod tally;
 mod test;
 mod toolchain;
 mod vm;

@@ -19,18 +19,36 @@ impl Results {
     pub(crate) fn read(output: &str) -> Self {
         let mut results = Self::default();
         let mut in_failures = false;
+        // Outcomes of a program that has not come to its end.
+        let (mut passed, mut failed, mut ignored) = (0, Vec::new(), Vec::new());
         for line in output.lines() {
             if let Some(counts) = line.strip_prefix("test result: ") {
                 results.add(counts);
+                results.skips.append(&mut ignored);
                 in_failures = false;
+                (passed, failed) = (0, Vec::new());
             } else if line == "failures:" {
                 in_failures = true;
             } else if in_failures {
                 results.failures.push_str(line);
                 results.failures.push('\n');
             } else if let Some(skip) = skip(line) {
-                results.skips.push(skip);
+                ignored.push(skip);
+            } else if let Some((test, outcome)) = outcome(line) {
+                match outcome {
+                    "ok" => passed += 1,
+                    "FAILED" => failed.push(test),
+                    _ => {}
+                }
             }
+        }
+        results.passed += passed;
+        results.failed += u32::try_from(failed.len()).unwrap_or(u32::MAX);
+        results.ignored += u32::try_from(ignored.len()).unwrap_or(u32::MAX);
+        results.skips.append(&mut ignored);
+        for test in failed {
+            results.failures.push_str(test);
+            results.failures.push_str(" (the program broke off before it said why)\n");
         }
         results
     }
@@ -50,6 +68,12 @@ impl Results {
             }
         }
     }
+}
+
+/// `test NAME ... OUTCOME`
+fn outcome(line: &str) -> Option<(&str, &str)> {
+    let (test, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    Some((test.trim(), outcome.trim()))
 }
 
 /// `test NAME ... ignored, REASON` of libtest, `test NAME ... ignored (REASON)` of libtest-mimic.
@@ -110,7 +134,14 @@ test result: ok. 41 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; fin
     }
 
     #[test]
-    fn a_run_that_broke_off_has_no_program() {
-        assert_eq!(Results::read("running 4 tests\ntest a ... ok\n"), Results::default());
+    fn a_run_that_broke_off_keeps_what_it_told() {
+        let broken = "running 4 tests\ntest a ... ok\ntest b   ... FAILED\n\
+                      test c ... ignored (no reason)\ntest d ... ";
+        let results = Results::read(broken);
+        assert_eq!((results.passed, results.failed, results.ignored), (1, 1, 1));
+        assert_eq!(results.programs, 0);
+        assert!(results.failures.starts_with("b (the program broke off"));
+        let both = Results::read(&format!("{OUTPUT}{broken}"));
+        assert_eq!((both.passed, both.failed, both.ignored, both.programs), (43, 2, 4, 2));
     }
 }

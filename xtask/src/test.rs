@@ -1,9 +1,10 @@
 //! `cargo xtask test`: all suites that this machine can run, and why it could not run the others.
 
-use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -12,8 +13,12 @@ use crate::command::{line, progress};
 use crate::kernel::SERIES;
 use crate::machine::{Machine, Outcome};
 use crate::results::Results;
+use crate::tally::Tally;
 use crate::toolchain;
 use crate::vm;
+
+/// A suite takes minutes where processors are emulated.
+const TIMEOUT: u64 = 1500;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Suite {
@@ -23,6 +28,16 @@ enum Suite {
     Kernel,
     /// Everyday programs, in a Debian machine
     System,
+}
+
+impl Suite {
+    /// The test program in the machines.
+    fn program(self) -> &'static str {
+        match self {
+            Self::System => "system-tests",
+            Self::Kernel | Self::Host => "kernel-tests",
+        }
+    }
 }
 
 #[derive(clap::Args)]
@@ -35,65 +50,14 @@ pub(crate) struct Args {
     #[arg(long = "kernel", value_name = "SERIES", default_values = SERIES)]
     kernels: Vec<String>,
     /// Seconds that a machine may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
 }
 
 impl Default for Args {
     fn default() -> Self {
         let kernels = SERIES.iter().map(|&series| series.to_owned()).collect();
-        Self { suite: None, filter: None, kernels, timeout: 900 }
-    }
-}
-
-/// What came of everything.
-#[derive(Default)]
-struct Tally {
-    passed: u32,
-    failed: u32,
-    failures: Vec<String>,
-    skipped: u32,
-    skips: Vec<String>,
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { passed, failed, failures, skipped, skips } = self;
-        for failure in failures {
-            writeln!(f, "\nfailed: {failure}")?;
-        }
-        if !skips.is_empty() {
-            writeln!(f)?;
-        }
-        for skip in skips {
-            writeln!(f, "skipped: {skip}")?;
-        }
-        write!(f, "\n{passed} passed, {failed} failed, {skipped} skipped")
-    }
-}
-
-impl Tally {
-    /// Counts a run that came to an end, well or not.
-    fn add(&mut self, run: &str, results: Results) {
-        let Results { passed, failed, ignored, programs: _, skips, failures } = results;
-        self.passed += passed;
-        self.failed += failed;
-        self.skipped += ignored;
-        self.skips.extend(skips.into_iter().map(|skip| format!("{run}: {skip}")));
-        if failed > 0 {
-            self.failures.push(format!("{run}:\n{}", failures.trim_end()));
-        }
-    }
-
-    /// Counts what cannot be told as a test's failure: a machine that died, a build that failed.
-    fn broken(&mut self, run: &str, why: &str) {
-        self.failed += 1;
-        self.failures.push(format!("{run}: {why}"));
-    }
-
-    fn skip(&mut self, run: &str, why: &str) {
-        self.skipped += 1;
-        self.skips.push(format!("{run}: {why}"));
+        Self { suite: None, filter: None, kernels, timeout: TIMEOUT }
     }
 }
 
@@ -103,15 +67,11 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     if wanted(Suite::Host) {
         host(args, &mut tally);
     }
-    if wanted(Suite::Kernel) || wanted(Suite::System) {
+    let suites: Vec<_> =
+        [Suite::Kernel, Suite::System].into_iter().filter(|&suite| wanted(suite)).collect();
+    if !suites.is_empty() {
         match build::build(false) {
-            Ok(_) => {
-                for suite in [Suite::Kernel, Suite::System] {
-                    if wanted(suite) {
-                        in_machines(suite, args, &mut tally);
-                    }
-                }
-            }
+            Ok(_) => in_machines(&suites, args, &mut tally),
             Err(error) => tally.broken("build", &format!("{error:#}")),
         }
     }
@@ -152,71 +112,143 @@ fn cargo_test(args: &Args) -> Result<(Results, bool)> {
     Ok((Results::read(&output), ended_well))
 }
 
-/// Runs a suite with each kernel. A kernel that cannot be had is skipped, but not all of them:
-/// nothing is tested then.
-fn in_machines(suite: Suite, args: &Args, tally: &mut Tally) {
-    let (program, full) = match suite {
-        Suite::System => ("system-tests", true),
-        Suite::Kernel | Suite::Host => ("kernel-tests", false),
-    };
-    let mut obtained = false;
-    for series in &args.kernels {
-        let run = format!("{program} on {series}");
-        let machine = match vm::prepare(series, full) {
-            Ok(machine) => machine,
-            Err(error) => {
-                tally.skip(&run, &format!("no machine: {error:#}"));
-                continue;
+/// Runs suites with each kernel, as many machines at a time as there are processors. A kernel that
+/// cannot be had is skipped, but not all of them: nothing is tested then.
+fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
+    let mut jobs = Vec::new();
+    for &suite in suites {
+        let before = jobs.len();
+        for series in &args.kernels {
+            match Job::prepare(suite, series, args) {
+                Ok(job) => jobs.push(job),
+                Err(error) => {
+                    let run = format!("{} on {series}", suite.program());
+                    tally.skip(&run, &format!("no machine: {error:#}"));
+                }
             }
-        };
-        obtained = true;
-        let run = format!("{program} on {}", machine.kernel.release);
-        progress(&format!("{run}:"));
-        match in_machine(machine, program, args) {
-            Ok((results, None)) => tally.add(&run, results),
-            Ok((results, Some(problem))) => {
-                tally.add(&run, results);
-                tally.broken(&run, &problem);
-            }
-            Err(error) => tally.broken(&run, &format!("{error:#}")),
+        }
+        if jobs.len() == before {
+            tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
     }
-    if !obtained {
-        tally.broken(program, "no kernel at all could be had to run it with");
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((place, job)) = take(&jobs, &next) {
+            done.push((place, job.run()));
+        }
+        done
+    };
+    let mut done = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(place, _)| *place);
+    if done.len() < jobs.len() {
+        tally.broken("machines", "a thread that ran some of them panicked, see above");
+    }
+    for (place, result) in done {
+        let run = &jobs[place].name;
+        match result {
+            Ok((results, problem)) => {
+                tally.add(run, results);
+                if let Some(problem) = problem {
+                    tally.broken(run, &problem);
+                }
+            }
+            Err(error) => tally.broken(run, &format!("{error:#}")),
+        }
     }
 }
 
-/// The results, and what is wrong besides failed tests.
-fn in_machine(machine: Machine, program: &str, args: &Args) -> Result<(Results, Option<String>)> {
-    if !machine.programs.join(program).exists() {
-        bail!("there is no such program: the package sandbox-tests has no binary {program}");
+fn take<'a>(jobs: &'a [Job], next: &AtomicUsize) -> Option<(usize, &'a Job)> {
+    let place = next.fetch_add(1, Ordering::Relaxed);
+    jobs.get(place).map(|job| (place, job))
+}
+
+/// One suite with one kernel.
+struct Job {
+    /// As the report calls it.
+    name: String,
+    program: &'static str,
+    machine: Machine,
+}
+
+impl Job {
+    /// Gets the machine; what is missing for it is fetched.
+    fn prepare(suite: Suite, series: &str, args: &Args) -> Result<Self> {
+        let program = suite.program();
+        let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
+        let machine = Machine {
+            command: command.map(Into::into).collect(),
+            timeout: Duration::from_secs(args.timeout),
+            ..vm::prepare(series, suite == Suite::System)?
+        };
+        Ok(Self { name: format!("{program} on {}", machine.kernel.release), program, machine })
     }
-    let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
-    let machine = Machine {
-        command: command.map(Into::into).collect(),
-        timeout: Duration::from_secs(args.timeout),
-        ..machine
-    };
-    let mut output = Vec::new();
-    let report = machine.boot(|bytes| {
-        output.extend_from_slice(bytes);
-        vm::to_stdout(bytes)
-    })?;
-    let results = Results::read(&String::from_utf8_lossy(&output));
-    let problem = match report.outcome {
-        Outcome::Exited(status) if results.programs == 0 => {
-            Some(format!("it ended with status {status} and printed no result"))
+
+    /// The results, and what is wrong besides failed tests.
+    fn run(&self) -> Result<(Results, Option<String>)> {
+        if !self.machine.programs.join(self.program).exists() {
+            bail!("there is no such program: sandbox-tests has no binary {}", self.program);
         }
-        Outcome::Exited(status) if status != 0 && results.failed == 0 => {
-            Some(format!("it ended with status {status} although no test failed"))
-        }
-        Outcome::Exited(_) => None,
-        Outcome::Died(_) | Outcome::TimedOut(_) => {
-            let why = report.outcome.problem().unwrap_or_default();
-            Some(format!("{why}; the end of its console:\n{}", report.console_tail))
-        }
-    };
-    Ok((results, problem))
+        progress(&format!("{} begins", self.name));
+        let since = Instant::now();
+        let prefix = format!("[{} {}] ", self.program, self.machine.kernel.series);
+        let mut lines = Lines::default();
+        let report = self.machine.boot(|bytes| {
+            for line in lines.add(bytes) {
+                vm::to_stdout(format!("{prefix}{line}\n").as_bytes())?;
+            }
+            Ok(())
+        })?;
+        progress(&format!("{} ended after {} s", self.name, since.elapsed().as_secs()));
+        let results = Results::read(&String::from_utf8_lossy(&lines.all));
+        let problem = match report.outcome {
+            Outcome::Exited(status) if results.programs == 0 => {
+                Some(format!("it ended with status {status} and printed no result"))
+            }
+            Outcome::Exited(status) if status != 0 && results.failed == 0 => {
+                Some(format!("it ended with status {status} although no test failed"))
+            }
+            Outcome::Exited(_) => None,
+            Outcome::Died(_) | Outcome::TimedOut(_) => {
+                let why = report.outcome.problem().unwrap_or_default();
+                let printed = lines.tail();
+                let console = report.console_tail;
+                Some(format!("{why}\nIts last lines:\n{printed}\nIts console:\n{console}"))
+            }
+        };
+        Ok((results, problem))
+    }
+}
+
+/// Everything a machine printed, handed out line by line.
+#[derive(Default)]
+struct Lines {
+    all: Vec<u8>,
+    /// How much of it was handed out.
+    given: usize,
+}
+
+impl Lines {
+    /// The lines that these bytes complete.
+    fn add(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.all.extend_from_slice(bytes);
+        let fresh = &self.all[self.given..];
+        let Some(end) = fresh.iter().rposition(|&byte| byte == b'\n') else { return Vec::new() };
+        let lines = String::from_utf8_lossy(&fresh[..end]);
+        self.given += end + 1;
+        lines.split('\n').map(str::to_owned).collect()
+    }
+
+    /// The last lines, also one that was not completed.
+    fn tail(&self) -> String {
+        let text = String::from_utf8_lossy(&self.all);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
 }
 
 #[cfg(test)]
@@ -224,14 +256,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_line_stands_alone_and_says_everything() {
-        let mut tally = Tally::default();
-        tally.add("host", Results { passed: 3, ignored: 1, ..Results::default() });
-        tally.broken("kernel-tests on 6.1", "the machine died");
-        tally.skip("kernel-tests on 7", "no machine");
-        let text = tally.to_string();
-        assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 2 skipped"));
-        assert!(text.contains("failed: kernel-tests on 6.1: the machine died"), "{text}");
-        assert!(text.contains("skipped: kernel-tests on 7: no machine"), "{text}");
+    fn lines_are_handed_out_when_complete() {
+        let mut lines = Lines::default();
+        assert!(lines.add(b"on").is_empty());
+        assert_eq!(lines.add(b"e\n\ntwo\nth"), ["one", "", "two"]);
+        assert_eq!(lines.tail(), "one\n\ntwo\nth");
+        assert_eq!(lines.add(b"ree\n"), ["three"]);
     }
 }
