@@ -35,6 +35,9 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// List sessions, or end one
     Sessions(sessions::SessionsArgs),
+    /// Be the process that proves denials
+    #[command(hide = true)]
+    Canary,
 }
 
 /// Parses the arguments and runs the verb.
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Sessions(args) => sessions::execute(&args),
+        Verb::Canary => crate::session::canary::child(),
     }
 }
 
