@@ -6,10 +6,10 @@
 
 mod render;
 
-use crate::engine::{CGROUP_HOOKS, Engine, LSM_HOOKS};
+use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS};
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
-use crate::session::cgroup::CgroupTree;
+use crate::session::cgroup::{CgroupError, CgroupTree};
 use sandbox_common::layout::COUNT;
 use serde::Serialize;
 use std::error::Error;
@@ -199,13 +199,13 @@ impl HookSeen {
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("the programs cannot be loaded")]
-    Load(#[source] crate::engine::EngineError),
+    Load(#[source] EngineError),
     #[error(transparent)]
-    Cgroups(#[from] crate::session::cgroup::CgroupError),
+    Cgroups(#[from] CgroupError),
     #[error(transparent)]
     Canary(#[from] CanaryError),
-    #[error("the programs cannot be removed again from {pins}", pins = .pins.display())]
-    Remove { pins: PathBuf, source: crate::engine::EngineError },
+    #[error("the programs cannot be removed again")]
+    Remove(#[source] EngineError),
 }
 
 /// Loads the programs for the canary alone, and removes them.
@@ -221,7 +221,7 @@ fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let removed = engine.remove();
     tidy(&parent);
     let report = report?;
-    removed.map_err(|source| Failure::Remove { pins, source })?;
+    removed.map_err(Failure::Remove)?;
     Ok(report)
 }
 
