@@ -103,10 +103,8 @@ impl Apt {
         versions: &BTreeMap<String, String>,
         directory: &Path,
     ) -> Result<Vec<PathBuf>> {
-        progress(&format!(
-            "downloading {}",
-            Vec::from_iter(versions.keys().map(String::as_str)).join(" ")
-        ));
+        let names: Vec<_> = versions.keys().map(String::as_str).collect();
+        progress(&format!("downloading {}", names.join(" ")));
         let exact = versions.iter().map(|(name, version)| format!("{name}={version}"));
         let mut download = self.command("apt-get");
         download.args(["download", "-qq"]).args(exact).current_dir(directory);

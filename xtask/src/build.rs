@@ -11,7 +11,7 @@ use crate::cache::{self, Cache};
 use crate::command::{progress, run};
 use crate::toolchain;
 
-const BPF_TARGET: &str = "bpfel-unknown-none";
+pub(crate) const BPF_TARGET: &str = "bpfel-unknown-none";
 const BPF_PROGRAMS: &str = "sandbox-programs";
 /// Programs run in an initramfs and in any container, so they are linked statically.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 
+/// Six digits of magic and thirteen fields of eight.
+const HEADER: usize = 6 + 13 * 8;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
@@ -71,14 +73,13 @@ impl<W: Write> Archive<W> {
         let (major, minor) = entry.device;
         // ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
         let fields = [inode, entry.mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
-        let mut header = String::from("070701");
+        write!(self.sink, "070701")?;
         for field in fields {
-            header.push_str(&format!("{field:08X}"));
+            write!(self.sink, "{field:08X}")?;
         }
-        self.sink.write_all(header.as_bytes())?;
         self.sink.write_all(entry.name)?;
         self.sink.write_all(b"\0")?;
-        self.pad(header.len() + entry.name.len() + 1)?;
+        self.pad(HEADER + entry.name.len() + 1)?;
         self.sink.write_all(entry.data)?;
         self.pad(entry.data.len())
     }

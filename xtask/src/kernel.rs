@@ -23,6 +23,7 @@ const FLAVOUR: &str = "-cloud-amd64";
 const NEEDED: &[&str] = &["CONFIG_DEBUG_INFO_BTF=y", "CONFIG_BPF_LSM=y"];
 
 /// A kernel in the cache.
+#[derive(Clone)]
 pub(crate) struct Kernel {
     pub(crate) series: String,
     /// What `uname -r` says.

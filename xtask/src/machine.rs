@@ -7,11 +7,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,25 +18,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::build::target_directory;
-use crate::command::line;
+use crate::command::{line, progress};
 use crate::console::Console;
-use crate::cpio::Archive;
+use crate::initramfs;
 use crate::kernel::Kernel;
-use crate::modules::Modules;
 
-/// Loaded where the kernel has them as modules: the disk, and what the tests and agents use.
-const MODULES: &[&str] = &[
-    "virtio_pci",
-    "virtio_console",
-    "virtio_blk",
-    "ext4",
-    "overlay",
-    "fuse",
-    "af_packet",
-    "sctp",
-    "vsock_loopback",
-    "autofs4",
-];
 /// No journal of boot messages on the console, but all that is serious; an oops ends the machine.
 /// The emulated CPU is slow and may be starved, so the watchdogs wait longer than usual.
 const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
@@ -47,6 +32,9 @@ const CMDLINE_DEBIAN: &str = "systemd.unit=vm.target systemd.show_status=false";
 
 /// How long a lost kernel may go on to print why.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A kernel that KVM can run is up within a second.
+const KVM_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine that can be booted any number of times; nothing of one boot is left for the next.
 pub(crate) struct Machine {
@@ -87,6 +75,17 @@ pub(crate) enum Outcome {
     TimedOut(Duration),
 }
 
+impl Outcome {
+    /// Why there is no exit status, if there is none.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self {
+            Self::Exited(_) => None,
+            Self::Died(reason) => Some(format!("the machine died: {reason}")),
+            Self::TimedOut(after) => Some(format!("no end within {} seconds", after.as_secs())),
+        }
+    }
+}
+
 /// What the threads that read the channels tell.
 enum Event {
     Status(String),
@@ -111,17 +110,57 @@ impl Machine {
         }
     }
 
+    /// KVM where it was asked for by `SANDBOX_KVM=1` and has booted this machine once: the device
+    /// may be there and still not be able to run a stock kernel. Emulation otherwise.
+    fn accelerator(&self) -> &'static str {
+        static PROBED: OnceLock<bool> = OnceLock::new();
+        let asked = std::env::var_os("SANDBOX_KVM").is_some_and(|value| value == "1");
+        let usable = *PROBED.get_or_init(|| {
+            asked && Path::new("/dev/kvm").exists() && {
+                let usable = self.boots_with_kvm();
+                progress(if usable { "using KVM" } else { "KVM cannot boot a kernel: emulating" });
+                usable
+            }
+        });
+        // Instructions can only be counted where they are emulated.
+        if usable && !self.icount { "kvm" } else { "tcg" }
+    }
+
+    /// Boots a machine whose command is missing; that it can tell so is enough.
+    fn boots_with_kvm(&self) -> bool {
+        let probe = Self {
+            disk: None,
+            copies: Vec::new(),
+            cmdline: String::new(),
+            command: vec!["/probe".into()],
+            timeout: KVM_PATIENCE,
+            kernel: self.kernel.clone(),
+            programs: self.programs.clone(),
+            ..*self
+        };
+        let report = probe.boot_with("kvm", |_| Ok(()));
+        report.is_ok_and(|report| matches!(report.outcome, Outcome::Exited(127)))
+    }
+
     /// Boots, runs the command, gives what it prints to `sink` as it comes, and ends the machine.
     pub(crate) fn boot(&self, sink: impl FnMut(&[u8]) -> io::Result<()> + Send) -> Result<Report> {
+        self.boot_with(self.accelerator(), sink)
+    }
+
+    fn boot_with(
+        &self,
+        accelerator: &str,
+        sink: impl FnMut(&[u8]) -> io::Result<()> + Send,
+    ) -> Result<Report> {
         let work = tempfile::Builder::new().prefix("sandbox-vm-").tempdir()?;
         let initramfs = work.path().join("initramfs");
-        self.write_initramfs(&initramfs).context("writing the initramfs")?;
+        initramfs::write(self, &initramfs).context("writing the initramfs")?;
         let [console, printed, status] = ["console", "output", "status"].map(|name| {
             UnixListener::bind(work.path().join(name)).context("making a socket for QEMU")
         });
         let listeners = [console?, printed?, status?];
 
-        let mut qemu = self.qemu(work.path(), &initramfs);
+        let mut qemu = self.qemu(accelerator, work.path(), &initramfs);
         let mut child = qemu.spawn().with_context(|| format!("cannot start: {}", line(&qemu)))?;
         let report = accept_all(&mut child, &listeners)
             .with_context(|| format!("failed: {}", line(&qemu)))
@@ -179,12 +218,12 @@ impl Machine {
         }
     }
 
-    fn qemu(&self, work: &Path, initramfs: &Path) -> Command {
+    fn qemu(&self, accelerator: &str, work: &Path, initramfs: &Path) -> Command {
         // setpriv lets the machine die with us, however we die, and then becomes QEMU.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-machine", "q35", "-accel", "tcg", "-cpu", "max"])
+            .args(["-machine", "q35", "-accel", accelerator, "-cpu", "max"])
             .args(["-smp", if self.icount { "1" } else { "2" }])
             .args(["-m", &self.memory.to_string()])
             .arg("-kernel")
@@ -218,84 +257,6 @@ impl Machine {
         let debian = if self.disk.is_some() { CMDLINE_DEBIAN } else { "" };
         [CMDLINE, debian, &self.cmdline].join(" ").trim().to_owned()
     }
-
-    /// The programs, the modules, and under `/vm` what guest-init is to do.
-    fn write_initramfs(&self, path: &Path) -> Result<()> {
-        let mut archive = Archive::new(io::BufWriter::new(fs::File::create(path)?));
-        archive.character_device(Path::new("/dev/console"), (5, 1))?;
-        for directory in ["/proc", "/sys", "/tmp", "/root", "/run", "/etc"] {
-            archive.directory(Path::new(directory))?;
-        }
-        let users = "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n\
-                     nobody:x:65534:65534::/nonexistent:/bin/false\n";
-        archive.file(Path::new("/etc/passwd"), 0o644, users.as_bytes())?;
-        let groups = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
-        archive.file(Path::new("/etc/group"), 0o644, groups.as_bytes())?;
-
-        let entries = fs::read_dir(&self.programs).with_context(|| {
-            let programs = self.programs.display();
-            format!("no programs in {programs}; run: cargo xtask build")
-        })?;
-        for entry in entries {
-            let entry = entry?;
-            let is_init = entry.file_name() == "guest-init";
-            let guest =
-                if is_init { "/init".into() } else { Path::new("/bin").join(entry.file_name()) };
-            archive.file(&guest, 0o755, &read(&entry.path())?)?;
-        }
-
-        let dep = fs::read_to_string(self.kernel.modules.join("modules.dep"))
-            .with_context(|| format!("no modules.dep in {}", self.kernel.modules.display()))?;
-        let mut list = String::new();
-        for module in Modules::parse(&dep).order(MODULES) {
-            let guest = Path::new("/lib/modules").join(module.trim_end_matches(".xz"));
-            archive.file(&guest, 0o644, &module_code(&self.kernel.modules.join(module))?)?;
-            list.push_str(&format!("{}\n", guest.display()));
-        }
-        archive.file(Path::new("/vm/modules"), 0o644, list.as_bytes())?;
-        let command: Vec<_> = self.command.iter().map(|word| word.as_bytes()).collect();
-        archive.file(Path::new("/vm/command"), 0o644, &command.join(&0))?;
-        if self.disk.is_some() {
-            archive.file(Path::new("/vm/debian"), 0o644, b"")?;
-        }
-        for copied in &self.copies {
-            let guest = copied.guest.strip_prefix("/").context("a relative path in the machine")?;
-            add(&mut archive, &copied.host, &Path::new("/vm/copy").join(guest))?;
-        }
-        archive.finish()?.into_inner().context("flushing")?;
-        Ok(())
-    }
-}
-
-/// Adds a file, or a directory with all in it.
-fn add<W: io::Write>(archive: &mut Archive<W>, host: &Path, guest: &Path) -> Result<()> {
-    let about = fs::metadata(host).with_context(|| format!("cannot read {}", host.display()))?;
-    if !about.is_dir() {
-        return Ok(archive.file(guest, about.permissions().mode(), &read(host)?)?);
-    }
-    archive.directory(guest)?;
-    for entry in fs::read_dir(host)? {
-        let entry = entry?;
-        add(archive, &entry.path(), &guest.join(entry.file_name()))?;
-    }
-    Ok(())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// A module as the kernel loads it; not every kernel can decompress by itself.
-fn module_code(path: &Path) -> Result<Vec<u8>> {
-    if path.extension().is_none_or(|extension| extension != "xz") {
-        return read(path);
-    }
-    let mut xz = Command::new("xz");
-    let output = xz.args(["--decompress", "--stdout"]).arg(path).output()?;
-    if !output.status.success() {
-        bail!("failed: {}: {}", line(&xz), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(output.stdout)
 }
 
 /// QEMU connects to all its sockets at its start; if it ends before, something is wrong with it.

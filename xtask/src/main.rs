@@ -3,15 +3,20 @@
 mod apt;
 mod build;
 mod cache;
+mod ci;
 mod command;
 mod console;
 mod cpio;
 mod image;
+mod initramfs;
 mod kernel;
 mod machine;
 mod modules;
 mod packages;
+mod results;
+mod run;
 mod setup;
+mod test;
 mod toolchain;
 mod vm;
 
@@ -34,6 +39,12 @@ enum Verb {
     Build(build::Args),
     /// Run a command in a virtual machine
     Vm(vm::Args),
+    /// Run the tests: on this host, and in machines with each kernel
+    Test(test::Args),
+    /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
+    Run(run::Args),
+    /// Check everything that a change must pass
+    Ci,
 }
 
 fn main() -> ExitCode {
@@ -41,6 +52,9 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::main(&args),
         Verb::Build(args) => build::main(&args),
         Verb::Vm(args) => vm::main(&args),
+        Verb::Test(args) => Ok(test::main(&args)),
+        Verb::Run(args) => run::main(&args),
+        Verb::Ci => ci::main(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -9,7 +9,8 @@ use crate::command::{find, progress, run};
 /// A program and the Debian package it is in.
 pub(crate) type Need = (&'static str, &'static str);
 
-pub(crate) const MACHINE: &[Need] = &[("qemu-system-x86_64", "qemu-system-x86")];
+pub(crate) const MACHINE: &[Need] =
+    &[("qemu-system-x86_64", "qemu-system-x86"), ("setpriv", "util-linux"), ("xz", "xz-utils")];
 pub(crate) const KERNELS: &[Need] =
     &[("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("depmod", "kmod"), ("xz", "xz-utils")];
 pub(crate) const IMAGE: &[Need] = &[("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs")];

@@ -13,6 +13,7 @@ use crate::packages;
 
 /// The last release that can use rustc's own LLVM, which spares everybody an LLVM package.
 const LINKER_VERSION: &str = "0.10.4";
+const DENY_VERSION: &str = "0.20.2";
 /// The rustup server may be out of reach, where connecting takes minutes to fail.
 const RUSTUP_SECONDS: &str = "30";
 
@@ -58,17 +59,25 @@ pub(crate) fn core_sources(cache: &Cache) -> Result<()> {
 
 /// The cached bpf-linker, built if there is none.
 pub(crate) fn bpf_linker(cache: &Cache) -> Result<PathBuf> {
-    let place = format!("bpf-linker-{LINKER_VERSION}");
-    let program = cache.path(&place).join("bin/bpf-linker");
+    let features = ["--no-default-features", "--features", "rust-llvm-22"];
+    installed(cache, "bpf-linker", LINKER_VERSION, &features)
+}
+
+/// The cached cargo-deny, built if there is none.
+pub(crate) fn cargo_deny(cache: &Cache) -> Result<PathBuf> {
+    installed(cache, "cargo-deny", DENY_VERSION, &[])
+}
+
+/// A program from the crates registry in the cache, at an exact version.
+fn installed(cache: &Cache, name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
+    let place = format!("{name}-{version}");
+    let program = cache.path(&place).join("bin").join(name);
     if !program.exists() {
-        progress("building bpf-linker (a minute or two)");
+        progress(&format!("building {name} {version} (some minutes)"));
         let install = |to: &Path| {
             let mut install = cargo();
-            install
-                .args(["install", "bpf-linker", "--version", LINKER_VERSION, "--locked", "--quiet"])
-                .args(["--no-default-features", "--features", "rust-llvm-22"])
-                .arg("--root")
-                .arg(to);
+            install.args(["install", name, "--version", version, "--locked", "--quiet"]);
+            install.args(options).arg("--root").arg(to);
             run(&mut install)
         };
         cache.replace(&place, install)?;

@@ -16,10 +16,11 @@ use crate::machine::{Copied, Machine, Outcome, Report};
 use crate::packages;
 
 /// Exit statuses for an end that is not the command's own.
-const DIED: u8 = 123;
+pub(crate) const DIED: u8 = 123;
 const TIMED_OUT: u8 = 124;
 
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags of a command line")]
 pub(crate) struct Args {
     /// Kernel series; 7 is the newest 7.x
     #[arg(long, value_name = "SERIES", default_value = DEFAULT_SERIES)]
@@ -88,17 +89,13 @@ pub(crate) fn prepare(series: &str, full: bool) -> Result<Machine> {
 
 /// Explains an end that is not the command's own, and gives the exit status.
 pub(crate) fn conclude(report: &Report) -> u8 {
-    match &report.outcome {
-        Outcome::Exited(status) => *status,
-        Outcome::Died(reason) => {
-            eprintln!("{}\nxtask: the machine died: {reason}", report.console_tail);
-            DIED
-        }
-        Outcome::TimedOut(after) => {
-            let seconds = after.as_secs();
-            eprintln!("{}\nxtask: no end within {seconds} seconds", report.console_tail);
-            TIMED_OUT
-        }
+    if let Some(problem) = report.outcome.problem() {
+        eprintln!("{}\nxtask: {problem}", report.console_tail);
+    }
+    match report.outcome {
+        Outcome::Exited(status) => status,
+        Outcome::Died(_) => DIED,
+        Outcome::TimedOut(_) => TIMED_OUT,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The verbs, one file each.
 
 pub mod doctor;
-mod pending;
+mod enforce;
+pub mod policy;
 pub mod run;
 pub mod sessions;
 
+use crate::session::canary;
 use crate::sinks::{Level, Output};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,9 +35,11 @@ enum Verb {
     Run(run::RunArgs),
     /// Show what this kernel can enforce, proved by real denials
     Doctor(doctor::DoctorArgs),
+    /// Look at policies without running anything
+    Policy(policy::PolicyArgs),
     /// List sessions, or end one
     Sessions(sessions::SessionsArgs),
-    /// Be the process that proves denials
+    /// What `run` and `doctor` start to see this kernel deny
     #[command(hide = true)]
     Canary,
 }
@@ -59,8 +63,9 @@ pub fn main() -> ExitCode {
     match arguments.verb {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
+        Verb::Policy(args) => policy::execute(&args),
+        Verb::Canary => canary::child(),
         Verb::Sessions(args) => sessions::execute(&args),
-        Verb::Canary => crate::session::canary::child(),
     }
 }
 

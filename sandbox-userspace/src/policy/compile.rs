@@ -5,7 +5,7 @@
 //! too, unless the rule allows and the same place is closed by another path: then it stays closed,
 //! so that a bind mount of a secret into the workspace opens nothing.
 
-use super::compiled::{CompiledPolicy, Device, Rule};
+use super::compiled::{CompiledPolicy, Device, Rule, UnknownAccess};
 use super::decide::Decision;
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
@@ -16,6 +16,7 @@ use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::{RULE_DEPTH, kernel_dev};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Character devices that every session may open (Documentation/admin-guide/devices.txt): null,
 /// zero, full, random, urandom, tty, ptmx.
@@ -30,17 +31,22 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    let mut places = Places::new(policy, table, &placed);
-    places.put_rules(&placed);
-    places.put_mounts();
-    places.report_closed(&placed);
-    let Places { tries, errors, warnings, .. } = places;
+    let mut tries = Tries::new(policy, table, &placed);
+    tries.put_rules(&placed);
+    tries.put_mounts();
+    tries.report_closed(&placed);
+    let unknown = tries.unknown();
+    let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;
 
-    let mut compiled =
-        CompiledPolicy { devices: devices(context), rules: rules(policy), ..Default::default() };
+    let mut compiled = CompiledPolicy {
+        devices: devices(context),
+        rules: rules(policy),
+        unknown,
+        ..Default::default()
+    };
     let mut last_id = 0;
-    for (dev, trie) in tries {
+    for (dev, trie) in by_dev {
         let root = trie.emit(&mut last_id, &mut compiled.edges);
         compiled.roots.push((dev, root));
     }
@@ -49,18 +55,18 @@ pub fn compile(
 }
 
 /// The tries of all superblocks, being filled.
-struct Places<'a> {
+struct Tries<'a> {
     policy: &'a Policy,
     table: &'a MountTable,
     /// What the rules say of absolute paths.
     paths: Trie,
     /// By `s_dev`.
-    tries: BTreeMap<u32, Trie>,
+    by_dev: BTreeMap<u32, Trie>,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Tries<'a> {
     fn new(policy: &'a Policy, table: &'a MountTable, placed: &[Placed]) -> Self {
         let mut paths = Trie::default();
         for rule in placed {
@@ -69,8 +75,8 @@ impl<'a> Places<'a> {
                 paths.place(&rule.path, rule.kind, *part, mark);
             }
         }
-        let tries = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
-        Self { policy, table, paths, tries, errors: Vec::new(), warnings: Vec::new() }
+        let by_dev = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
+        Self { policy, table, paths, by_dev, errors: Vec::new(), warnings: Vec::new() }
     }
 
     /// Puts every rule on its own place.
@@ -189,6 +195,16 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// What is allowed on a superblock that is mounted later, nobody knows where: what is read
+    /// everywhere, and no write.
+    fn unknown(&self) -> UnknownAccess {
+        let read = self.paths.verdict(&[], Kind::Read, Part::Below);
+        match read {
+            Some((Mark { allow: false, .. }, _)) => UnknownAccess(Access::empty()),
+            _ => UnknownAccess::default(),
+        }
+    }
+
     fn put(&mut self, dev: u32, place: &[Vec<u8>], kind: Kind, parts: &[Part], mark: Mark) {
         if place.len() > RULE_DEPTH {
             let shown = to_path(place);
@@ -203,14 +219,14 @@ impl<'a> Places<'a> {
             );
             return;
         }
-        let trie = self.tries.entry(dev).or_default();
+        let trie = self.by_dev.entry(dev).or_default();
         for part in parts {
             trie.place(place, kind, *part, mark);
         }
     }
 
     fn found(&self, dev: u32, place: &[Vec<u8>], kind: Kind, part: Part) -> Option<Mark> {
-        self.tries.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
+        self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
     }
 
     fn origin(&self, id: u16) -> Option<&'a Origin> {
@@ -224,26 +240,23 @@ impl<'a> Places<'a> {
         });
     }
 
-    /// An allow rule does not open `here`, because it is the same as `there`, which is closed by a
-    /// rule (0: by the default).
-    fn warn_closed(
-        &mut self,
-        rule: u16,
-        kind: Kind,
-        here: &std::path::Path,
-        there: &std::path::Path,
-        by: Option<u16>,
-    ) {
+    /// An allow rule does not open `here`, because it is the same as `there`, which the rule `by`
+    /// closes; no such rule is the default.
+    fn warn_closed(&mut self, rule: u16, kind: Kind, here: &Path, there: &Path, by: Option<u16>) {
         let Some(origin) = self.origin(rule) else { return };
         let verb = kind.verb();
-        let reason = match by.and_then(|id| self.origin(id)) {
-            Some(by) => format!("which {} \"{}\" closes", by.key, by.text),
-            None => format!("which no rule allows to {verb}"),
+        let by = by.and_then(|id| self.origin(id)).map(|by| format!("{} \"{}\"", by.key, by.text));
+        let reason = match by {
+            // The path that the rule speaks of is hidden by a mount.
+            Some(by) if here == there => format!("{by} closes the same place"),
+            Some(by) => format!("it is the same as `{}`, which {by} closes", there.display()),
+            None => {
+                format!("it is the same as `{}`, which no rule allows to {verb}", there.display())
+            }
         };
-        let (here, there) = (here.display(), there.display());
-        let message =
-            format!("`{here}` stays closed to {verb}: it is the same as `{there}`, {reason}");
-        let help = format!("if it shall be open, say so of `{there}`, or unmount `{here}`");
+        let here = here.display();
+        let message = format!("`{here}` stays closed to {verb}: {reason}");
+        let help = format!("unmount `{here}`, or let a rule open the place by its other path");
         let mut diagnostic = origin.place.error(message, help);
         diagnostic.severity = Severity::Warning;
         if !self.warnings.contains(&diagnostic) {

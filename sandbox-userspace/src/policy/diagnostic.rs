@@ -112,8 +112,8 @@ impl PolicyError {
     }
 
     fn render(&self, renderer: &Renderer) -> String {
-        let rendered: Vec<String> = self.diagnostics.iter().map(|d| d.render(renderer)).collect();
-        rendered.join("\n\n")
+        let parts: Vec<String> = self.diagnostics.iter().map(|d| d.render(renderer)).collect();
+        parts.join("\n\n")
     }
 }
 

@@ -85,47 +85,49 @@ pub(super) fn places(rule: &FileRule, context: &Context) -> Result<Vec<Component
             "name the directory that the path leads to",
         )
     };
-    let link = resolve(&written, false).map_err(fail)?;
+    let link = resolve(&written, false).map_err(fail)?.path;
     let target = resolve(&written, true).map_err(fail)?;
     if rule.allow {
-        stays_inside(rule, context, &written, &link, &target)?;
+        stays_inside(rule, context, &target)?;
     }
-    Ok(if link == target { vec![target] } else { vec![link, target] })
+    Ok(if link == target.path { vec![link] } else { vec![link, target.path] })
 }
 
 /// An agent can plant a symbolic link in a directory that it may write to. A later session's allow
-/// rule that names it must not open what it leads to.
-fn stays_inside(
-    rule: &FileRule,
-    context: &Context,
-    written: &[Vec<u8>],
-    link: &[Vec<u8>],
-    target: &[Vec<u8>],
-) -> Result<(), Diagnostic> {
+/// rule that leads through it must not open what lies elsewhere.
+fn stays_inside(rule: &FileRule, context: &Context, target: &Resolved) -> Result<(), Diagnostic> {
     for inside in [&context.workspace, &context.tmpdir] {
         let base = to_components(inside);
-        let resolved = resolve(&base, true).unwrap_or_else(|_| base.clone());
-        let begins = written.starts_with(&base) || link.starts_with(&resolved);
-        if begins && !target.starts_with(&resolved) {
+        let base = resolve(&base, true).map_or(base, |resolved| resolved.path);
+        let planted = target.links.iter().find(|link| link.starts_with(&base));
+        if let Some(link) = planted.filter(|_| !target.path.starts_with(&base)) {
+            let (link, path) = (to_path(link), to_path(&target.path));
             return Err(rule.origin.place.error(
                 format!(
-                    "`{}` leads out of `{}` through a symbolic link",
-                    rule.origin.text,
-                    inside.display()
+                    "the path leads out of `{}` by the link `{}`",
+                    inside.display(),
+                    link.display()
                 ),
-                format!("if that is meant, name the target: `{}`", to_path(target).display()),
+                format!("if that is meant, name where it leads: `{}`", path.display()),
             ));
         }
     }
     Ok(())
 }
 
+/// A path without symbolic links.
+pub(super) struct Resolved {
+    pub(super) path: Components,
+    /// The links that were followed, each by its own place.
+    pub(super) links: Vec<Components>,
+}
+
 /// Follows the symbolic links of a path as far as it exists; what does not exist yet is taken as
 /// written. The last component is followed only on request.
-pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Components> {
+pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Resolved> {
     let mut done = Components::new();
     let mut rest: Vec<Vec<u8>> = path.iter().rev().cloned().collect();
-    let mut links = 0;
+    let mut links = Vec::new();
     while let Some(name) = rest.pop() {
         if name == b".." {
             done.pop();
@@ -137,8 +139,8 @@ pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Compone
         }
         match std::fs::read_link(to_path(&done)) {
             Ok(target) => {
-                links += 1;
-                if links > LINKS {
+                links.push(done.clone());
+                if links.len() > LINKS {
                     return Err(rustix::io::Errno::LOOP.into());
                 }
                 done.pop();
@@ -160,7 +162,7 @@ pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Compone
             Err(error) => return Err(error),
         }
     }
-    Ok(done)
+    Ok(Resolved { path: done, links })
 }
 
 #[cfg(test)]
@@ -242,12 +244,15 @@ mod tests {
             for key in ["write.allow", "read.allow"] {
                 let error = places_of(&dir, key, text).unwrap_err();
                 assert!(error.contains("leads out of"), "{error}");
-                assert!(error.contains("name the target"), "{error}");
+                assert!(error.contains("name where it leads"), "{error}");
             }
             assert!(places_of(&dir, "write.deny", text).is_ok());
         }
-        let absolute = dir.join("w/out/x").display().to_string();
-        assert!(places_of(&dir, "write.allow", &absolute).is_err());
+        symlink("../w/out", dir.join("data/through")).unwrap();
+        for path in ["w/out/x", "data/through/x"] {
+            let absolute = dir.join(path).display().to_string();
+            assert!(places_of(&dir, "write.allow", &absolute).is_err());
+        }
         let found = places_of(&dir, "write.allow", "${WORKSPACE}/in").unwrap();
         assert_eq!(found, [dir.join("w/in"), dir.join("w/inner")]);
     }

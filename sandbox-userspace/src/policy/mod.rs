@@ -2,11 +2,15 @@
 
 pub mod check;
 mod compile;
+#[cfg(test)]
+mod compile_tests;
 pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
 pub mod expand;
 mod parse;
+#[cfg(test)]
+mod parse_tests;
 pub mod ports;
 pub mod preset;
 pub mod rule;
@@ -17,6 +21,7 @@ pub mod workspace;
 pub use compile::compile;
 pub use diagnostic::PolicyError;
 pub use expand::Context;
+pub use parse::LIST_KEYS;
 pub use rule::Policy;
 
 use diagnostic::Diagnostic;
@@ -39,7 +44,7 @@ pub fn load(path: Option<&Path>) -> Result<Policy, PolicyError> {
 
 /// Reads and checks a policy that is already in memory; `name` is what messages call it.
 pub fn load_text(name: &str, text: String) -> Result<Policy, PolicyError> {
-    parse::parse(Source { name: name.to_owned(), layer: USER_LAYER, text })
+    parse::parse(Source::new(name, USER_LAYER, text))
 }
 
 fn read(path: &Path) -> Result<Source, PolicyError> {
@@ -48,11 +53,11 @@ fn read(path: &Path) -> Result<Source, PolicyError> {
         Diagnostic::file(&name, format!("cannot read the policy: {error}"), "check the file's name")
     })?;
     match String::from_utf8(bytes) {
-        Ok(text) => Ok(Source { name, layer: USER_LAYER, text }),
+        Ok(text) => Ok(Source::new(name, USER_LAYER, text)),
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            let source = Source { name, layer: USER_LAYER, text };
+            let source = Source::new(name, USER_LAYER, text);
             Err(source.error(at..at + 1, "the file is not UTF-8", "save it as UTF-8").into())
         }
     }

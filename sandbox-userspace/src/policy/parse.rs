@@ -47,7 +47,7 @@ struct Entry {
 impl Layers {
     /// Adds the presets that a text extends, then its own rules.
     fn read(&mut self, source: &Arc<Source>) {
-        let (document, errors) = DeTable::parse_recoverable(&source.text);
+        let (document, errors) = DeTable::parse_recoverable(source.text());
         if !errors.is_empty() {
             self.diagnostics.extend(errors.iter().map(|error| {
                 let span = error.span().unwrap_or_default();
@@ -125,6 +125,10 @@ const LISTS: [RuleKey; 5] = [
     RuleKey::Files("files.write.deny", Kind::Write, false),
     RuleKey::Network("network.allow"),
 ];
+
+/// The keys of the lists of rules.
+pub const LIST_KEYS: [&str; 5] =
+    [LISTS[0].name(), LISTS[1].name(), LISTS[2].name(), LISTS[3].name(), LISTS[4].name()];
 
 impl RuleKey {
     const fn name(self) -> &'static str {
@@ -235,7 +239,7 @@ impl Reader<'_> {
             return Vec::new();
         };
         let mut entries = Vec::with_capacity(array.len());
-        for element in array.iter() {
+        for element in array {
             let span = element.span();
             match element.get_ref() {
                 DeValue::String(text) => entries.push(Entry {
@@ -258,10 +262,10 @@ fn key_help(table: &str, word: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(word, known) {
         return format!("did you mean `{near}`?");
     }
-    let elsewhere = KEYS
-        .iter()
-        .find(|(other, keys)| *other != table && !other.is_empty() && keys.contains(&word));
-    if let Some((other, _)) = elsewhere {
+    let mut elsewhere = KEYS.iter().filter(|(_, keys)| keys.contains(&word));
+    if let (Some((other, _)), None) = (elsewhere.next(), elsewhere.next())
+        && !other.is_empty()
+    {
         return format!("`{word}` belongs in `[{other}]`");
     }
     let place = if table.is_empty() { "here".to_owned() } else { format!("in `[{table}]`") };

@@ -14,5 +14,5 @@ pub fn source(name: &str) -> Option<Source> {
         "default" => include_str!("presets/default.toml"),
         _ => return None,
     };
-    Some(Source { name: format!("preset:{name}"), layer: LAYER, text: text.to_owned() })
+    Some(Source::new(format!("preset:{name}"), LAYER, text.to_owned()))
 }

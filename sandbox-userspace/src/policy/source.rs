@@ -11,26 +11,40 @@ pub struct Source {
     pub name: String,
     /// The layer that its rules belong to: `preset`, `user`.
     pub layer: &'static str,
-    /// The text.
-    pub text: String,
+    text: String,
+    /// Where each line begins.
+    lines: Vec<usize>,
 }
 
 impl Source {
+    /// A text and where it came from.
+    pub fn new(name: impl Into<String>, layer: &'static str, text: String) -> Self {
+        let behind = |(newline, _)| newline + 1;
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(behind)).collect();
+        Self { name: name.into(), layer, text, lines }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Where the bytes `span` lie. A span over several lines is cut at the end of its first; a
     /// span outside the text is taken for its end.
     pub fn position(&self, span: Range<usize>) -> Position {
         let text = self.text.as_str();
-        let start = floor_char(text, span.start);
-        let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let start = text.floor_char_boundary(span.start);
+        let line = self.lines.partition_point(|begin| *begin <= start);
+        let line_start = self.lines[line.saturating_sub(1)];
         let rest = &text[line_start..];
         let excerpt = rest.split('\n').next().unwrap_or(rest);
         let excerpt = excerpt.strip_suffix('\r').unwrap_or(excerpt);
-        let column_start = (start - line_start).min(excerpt.len());
-        let end = floor_char(text, span.end).max(start).saturating_sub(line_start);
-        let marked = &excerpt[column_start..end.clamp(column_start, excerpt.len())];
+        let from = (start - line_start).min(excerpt.len());
+        let end = text.floor_char_boundary(span.end).max(start) - line_start;
+        let marked = &excerpt[from..end.min(excerpt.len())];
         Position {
-            line: number(text[..start].matches('\n').count() + 1),
-            column: number(excerpt[..column_start].chars().count() + 1),
+            line: number(line),
+            column: number(excerpt[..from].chars().count() + 1),
             width: number(marked.chars().count().max(1)),
             excerpt: excerpt.to_owned(),
         }
@@ -69,11 +83,6 @@ impl Place {
     }
 }
 
-/// The last character border at or before `at`.
-fn floor_char(text: &str, at: usize) -> usize {
-    text.floor_char_boundary(at)
-}
-
 /// Texts are far smaller than 4 GiB; a number beyond that only misplaces a caret.
 fn number(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -84,7 +93,7 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        Source { name: "p.toml".into(), layer: "user", text: text.into() }
+        Source::new("p.toml", "user", text.to_owned())
     }
 
     #[test]

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn names(path: &str) -> Vec<Vec<u8>> {
-        path.split('/').filter(|name| !name.is_empty()).map(|name| name.into()).collect()
+        path.split('/').filter(|name| !name.is_empty()).map(Into::into).collect()
     }
 
     fn mark(allow: bool, rule: u16) -> Mark {

@@ -23,7 +23,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
     candidates
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), *candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
+        .filter(|(distance, candidate)| *distance <= (candidate.len().max(word.len()) / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
 }

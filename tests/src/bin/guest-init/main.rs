@@ -101,7 +101,7 @@ fn small_machine() -> Result<()> {
     loopback_up()
 }
 
-/// Sets `IFF_UP` on `lo`; the kernel then gives it 127.0.0.1 and ::1 by itself.
+/// Sets `IFF_UP` on `lo`; the kernel then gives it `127.0.0.1` and `::1` by itself.
 fn loopback_up() -> Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0").context("making a socket to configure lo")?;
     // SAFETY: all zero bytes are a valid `ifreq`: integers, and a union of plain data.
