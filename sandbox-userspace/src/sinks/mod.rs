@@ -29,7 +29,7 @@ pub enum Level {
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Event {
     /// The kernel denied something.
-    Denial(Denial),
+    Denial(Box<Denial>),
     /// A session began or ended.
     Session(SessionEvent),
     /// The program has something to say.
@@ -139,7 +139,7 @@ impl Output {
             (Ok(record), Some(explainer)) => {
                 let denial = explainer.explain(&record);
                 self.denials += 1;
-                self.emit(&Event::Denial(denial));
+                self.emit(&Event::Denial(Box::new(denial)));
             }
             (Ok(_), None) => self.undecoded += 1,
             (Err(error), _) => {

@@ -4,7 +4,7 @@ use crate::place::Place;
 use sandbox_userspace::engine::EngineError;
 use sandbox_userspace::engine::events::{DecodeError, Record};
 use sandbox_userspace::session::SessionId;
-use sandbox_userspace::session::cgroup::{Cgroup, CgroupTree};
+use sandbox_userspace::session::cgroup::Cgroup;
 use sandbox_userspace::session::guard::{Guard, Source};
 use sandbox_userspace::session::resources::Enforced;
 use sandbox_userspace::session::run::{Kernel, Request, RunError, run};
@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Environment variable that makes this program the stand-in: the place of its files.
-pub const PLACE: &str = "SESSION_TEST_PLACE";
+pub(crate) const PLACE: &str = "SESSION_TEST_PLACE";
 
 /// Runs as the stand-in if the environment says so.
-pub fn main() -> Option<ExitCode> {
+pub(crate) fn main() -> Option<ExitCode> {
     let place = Place::at(std::env::var_os(PLACE)?);
     let mut command: Vec<_> = std::env::args_os().skip(1).collect();
     let mut user = None;
@@ -32,7 +32,7 @@ pub fn main() -> Option<ExitCode> {
     let request = Request {
         id: SessionId::random().unwrap(),
         registry: Registry::open(place.run()).unwrap(),
-        tree: CgroupTree::find().unwrap(),
+        tree: place.tree(),
         pins: place.pins(),
         user: User::choose(user.as_deref(), None, None).unwrap(),
         workspace: "/".into(),
@@ -84,14 +84,14 @@ impl Source for Quiet {
 }
 
 /// Writes down what is asked of the kernel side.
-pub struct Log {
+pub(crate) struct Log {
     place: Place,
     pins: PathBuf,
 }
 
 impl Log {
     /// As an engine opens its pins.
-    pub fn adopt(pins: &Path) -> Self {
+    pub(crate) fn adopt(pins: &Path) -> Self {
         let place = Place::at(pins.parent().unwrap().parent().unwrap());
         Self { place, pins: pins.into() }
     }
@@ -112,12 +112,12 @@ impl Guard for Log {
         let Ok(list) = fs::read_to_string(self.place.path("labelled")) else { return Ok(None) };
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap().trim();
-        let cgroup = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        let cgroup = self.place.tree().open(&self.session()).unwrap();
         Ok(list.lines().any(|line| line == pid).then_some(cgroup.id))
     }
 
     fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
-        let found = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        let found = self.place.tree().open(&self.session()).unwrap();
         assert_eq!(found.id, cgroup);
         assert!(!found.populated().unwrap(), "members are ended before they are dismissed");
         self.say("dismiss");
