@@ -7,7 +7,6 @@ use crate::engine::events::Ring;
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::cgroup::{Cgroup, CgroupTree};
 use crate::session::orphan::{self, Finding};
-use crate::session::program::ProgramError;
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, Request, RunError};
 use crate::session::state::{RUN, Registry};
@@ -127,17 +126,12 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         rules: compiled.rules.clone(),
     };
     let mut kernel = Bpf { tree, layout, policy: compiled };
-    run::run(request, &mut kernel, output).map_err(|error| failure(&error))
+    run::run(request, &mut kernel, output).map_err(failure)
 }
 
-fn failure(error: &RunError) -> Failure {
-    let help = match error {
+fn failure(error: RunError) -> Failure {
+    let help = match &error {
         RunError::Enforce { help, .. } => help.clone(),
-        RunError::Program(ProgramError::NotFound(_)) if std::env::var_os("SUDO_USER").is_some() => {
-            Some(
-                "sudo replaces PATH; keep yours: sudo env \"PATH=$PATH\" sandbox run -- ...".into(),
-            )
-        }
         RunError::Launch(_) if error.code() != super::FAILED => {
             Some("a denial above, if there is one, tells the rule that refused it".into())
         }

@@ -95,6 +95,24 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 }
 
 impl RunError {
+    /// How to mend it, where that can be said.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Enforce { help, .. } => help.clone(),
+            Self::Program(ProgramError::NotFound(name)) => {
+                let sudo = std::env::var_os("SUDO_USER").is_some();
+                (sudo && !name.as_encoded_bytes().contains(&b'/')).then(|| {
+                    "sudo replaces PATH; keep yours: sudo env \"PATH=$PATH\" sandbox run -- ..."
+                        .into()
+                })
+            }
+            Self::Launch(LaunchError::Exec { .. }) => {
+                Some("a denial above, if there is one, names the rule that refused it".into())
+            }
+            _ => None,
+        }
+    }
+
     /// The exit status that tells of it.
     pub fn code(&self) -> u8 {
         match self {

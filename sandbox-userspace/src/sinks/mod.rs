@@ -1,5 +1,6 @@
 //! Where events go: lines for people, JSON. See `docs/events.md` for the objects.
 
+pub mod denial;
 pub mod escape;
 pub mod explain;
 pub mod json;
@@ -7,7 +8,8 @@ pub mod terminal;
 
 use crate::engine::events::{DecodeError, Record};
 use crate::session::SessionId;
-use explain::{Denial, Explainer};
+use denial::Denial;
+use explain::Explainer;
 use serde::Serialize;
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Lines for people, on stderr.
 
+use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::printable;
-use super::explain::{Denial, Hint, RuleRef, Target, Verdict};
 use super::{Event, Level, Notice, SessionEvent, SessionState, Sink};
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};

@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         ("what_the_command_leaves_running_is_ended", leftovers),
         ("labelled_processes_outside_are_ended", labelled),
         ("signals_are_passed_on", signals),
+        ("denials_are_told_while_the_agent_runs", denials),
         ("agent_runs_as_another_user", user),
         ("a_signal_ends_the_command_and_the_session", terminated),
     ]
@@ -158,6 +159,25 @@ fn signals() {
     wait_for("SIGHUP has arrived", || place.read("ready") == "ready\nhup\n");
     kill_process(pid, Signal::USR1).unwrap();
     assert_eq!(supervisor.wait().unwrap().code(), Some(9));
+    place.is_clean();
+}
+
+fn denials() {
+    let place = Place::new("denials");
+    let end = place.path("end");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done", end.display());
+    let mut supervisor = place.start(&script);
+    wait_for("the session is there", || place.read("events.jsonl").contains("started"));
+    fs::write(place.ring(), [7]).unwrap();
+    wait_for("the denial is told", || place.read("events.jsonl").contains(r#""pid":7"#));
+    // A flood does not make it deaf, and what waits at the end is told too.
+    fs::write(place.ring(), [8; 5000]).unwrap();
+    fs::write(&end, "").unwrap();
+    fs::write(place.ring(), [9; 3]).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+    let events = place.read("events.jsonl");
+    assert_eq!(events.matches(r#""type":"denial""#).count(), 5004);
+    assert!(events.contains(r#""exit":0,"denials":5004,"lost":0"#));
     place.is_clean();
 }
 

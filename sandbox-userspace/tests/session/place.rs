@@ -1,7 +1,7 @@
 //! Where a test's files are, and how it starts a stand-in.
 
 use crate::stand_in::PLACE;
-use sandbox_userspace::session::cgroup::CgroupTree;
+use sandbox_userspace::session::cgroup::{Cgroup, CgroupTree};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -15,9 +15,24 @@ pub(crate) fn lacks() -> Option<String> {
     CgroupTree::find().err().map(|error| error.to_string())
 }
 
-/// A directory for the files of one test.
-#[derive(Clone)]
-pub(crate) struct Place(PathBuf);
+/// A directory for the files of one test. Who made it removes it.
+pub(crate) struct Place {
+    directory: PathBuf,
+    is_mine: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mine {
+            let path = self.tree().mount;
+            let cgroup = Cgroup { path, id: 0, level: 1 };
+            let _ = cgroup.kill();
+            let _ = cgroup.wait_empty(Duration::from_secs(5));
+            let _ = cgroup.remove();
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
 
 impl Place {
     /// A new one.
@@ -25,19 +40,19 @@ impl Place {
         let path = std::env::temp_dir().join(format!("session-test-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
-        Self(path)
+        Self { directory: path, is_mine: true }
     }
 
     /// One that exists.
     pub(crate) fn at(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
+        Self { directory: path.into(), is_mine: false }
     }
 
     /// Cgroups of its sessions: beneath a cgroup of its own, so that no other session of this
     /// machine is taken for one of them.
     pub(crate) fn tree(&self) -> CgroupTree {
         let mut tree = CgroupTree::find().unwrap();
-        tree.mount.push(self.0.file_name().unwrap());
+        tree.mount.push(self.directory.file_name().unwrap());
         match fs::create_dir(&tree.mount) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{error}"),
             _ => tree,
@@ -46,7 +61,7 @@ impl Place {
 
     /// A file in it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.directory.join(name)
     }
 
     /// States of sessions.
@@ -64,6 +79,11 @@ impl Place {
         self.path("log")
     }
 
+    /// The stand-in's ring.
+    pub(crate) fn ring(&self) -> PathBuf {
+        self.path("ring")
+    }
+
     /// JSON events.
     pub(crate) fn events(&self) -> PathBuf {
         self.path("events.jsonl")
@@ -78,7 +98,7 @@ impl Place {
     pub(crate) fn command(&self, command: &[&str]) -> Command {
         let mut stand_in = Command::new("setsid");
         stand_in.arg("--wait").arg(std::env::current_exe().unwrap()).args(command);
-        stand_in.env(PLACE, &self.0).stdin(Stdio::null());
+        stand_in.env(PLACE, &self.directory).stdin(Stdio::null());
         stand_in
     }
 
@@ -97,7 +117,7 @@ impl Place {
     /// Starts the stand-in itself, without another process around it.
     pub(crate) fn start(&self, script: &str) -> Child {
         let mut stand_in = Command::new(std::env::current_exe().unwrap());
-        stand_in.args(["sh", "-c", script]).env(PLACE, &self.0).stdin(Stdio::null());
+        stand_in.args(["sh", "-c", script]).env(PLACE, &self.directory).stdin(Stdio::null());
         stand_in.spawn().unwrap()
     }
 
