@@ -1,1 +1,30 @@
 //! What runs inside the test machines.
+//!
+//! The suites are black box: they start the real `sandbox` program and judge what the kernel then
+//! does. `probe` performs single operations by system calls and says how they went, `harness`
+//! starts sessions and reads their events, `suite` holds the kernel suite, one file a promise, and
+//! `system` the suite that drives everyday programs. See `docs/testing.md`.
+
+mod harness;
+mod probe;
+mod suite;
+mod system;
+
+use std::process::ExitCode;
+
+/// The program `kernel-tests`: the kernel suite, or, called as `kernel-tests probe …` and
+/// `kernel-tests stage …`, the hand that performs operations on its behalf.
+pub fn kernel_tests() -> ExitCode {
+    match probe::command_line() {
+        Some(status) => status,
+        None => harness::conclude(suite::trials()),
+    }
+}
+
+/// The program `system-tests`: everyday programs on a full system.
+pub fn system_tests() -> ExitCode {
+    match probe::command_line() {
+        Some(status) => status,
+        None => harness::conclude(system::trials()),
+    }
+}

@@ -1,10 +1,12 @@
 //! The verbs, one file each.
 
 pub mod doctor;
-mod pending;
+mod enforce;
+pub mod policy;
 pub mod run;
 pub mod sessions;
 
+use crate::session::canary;
 use crate::sinks::{Level, Output};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,8 +35,13 @@ enum Verb {
     Run(run::RunArgs),
     /// Show what this kernel can enforce, proved by real denials
     Doctor(doctor::DoctorArgs),
+    /// Look at policies without running anything
+    Policy(policy::PolicyArgs),
     /// List sessions, or end one
     Sessions(sessions::SessionsArgs),
+    /// What `run` and `doctor` start to see this kernel deny
+    #[command(hide = true)]
+    Canary,
 }
 
 /// Parses the arguments and runs the verb.
@@ -56,6 +63,8 @@ pub fn main() -> ExitCode {
     match arguments.verb {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
+        Verb::Policy(args) => policy::execute(&args),
+        Verb::Canary => canary::child(),
         Verb::Sessions(args) => sessions::execute(&args),
     }
 }

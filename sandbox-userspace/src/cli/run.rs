@@ -1,23 +1,19 @@
 //! `sandbox run`: one confined agent, as root and without a daemon.
 
 use super::Failure;
-use super::pending::{canary, layout, mounts::MountTable, policy};
-use crate::engine::Engine;
-use crate::engine::events::Ring;
-use crate::policy::compiled::CompiledPolicy;
-use crate::session::cgroup::{Cgroup, CgroupTree};
+use super::enforce::Bpf;
+use crate::kernel::features;
+use crate::kernel::mounts::MountTable;
+use crate::policy;
+use crate::session::cgroup::CgroupTree;
 use crate::session::orphan::{self, Finding};
-use crate::session::resources::Enforced;
-use crate::session::run::{Kernel, Request, RunError};
+use crate::session::run::{Request, RunError};
 use crate::session::state::{RUN, Registry};
 use crate::session::user::User;
 use crate::session::{SessionId, host, run, tempdir, terminal};
 use crate::sinks::explain::Explainer;
 use crate::sinks::{Level, Output};
-use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::{Mode, Subject};
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -86,6 +82,7 @@ pub fn execute(args: RunArgs) -> ExitCode {
 
 /// Checks, compiles, runs.
 fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
+    let layout = features::require().map_err(|missing| lacking(&missing))?.layout;
     host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
     let tree = CgroupTree::find().map_err(Failure::new)?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
@@ -93,25 +90,24 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let sudo = std::env::var_os("SUDO_USER");
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
-    let workspace = workspace(args.workspace.as_deref())?;
+    let policy = policy::load(args.policy.as_deref()).map_err(bad_policy)?;
+    let given = args.workspace.as_deref().unwrap_or(Path::new("."));
+    let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
     warn_of_events(args.events.as_deref(), &workspace, output);
     let id = SessionId::random()
         .map_err(|error| Failure::new(format!("cannot make a session id: {error}")))?;
 
-    let mounts = MountTable::of_self().map_err(Failure::new)?;
-    let policy = policy::load(args.policy.as_deref()).map_err(Failure::new)?;
+    let mounts = MountTable::read(None).map_err(Failure::new)?;
     let context = policy::Context {
         home: user.home.clone(),
         workspace: workspace.clone(),
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
-    let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(Failure::new)?;
+    let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(bad_policy)?;
     for warning in warnings {
         output.notice(Level::Warning, &warning.to_string());
     }
-    let layout = layout::read()
-        .map_err(|error| Failure::new(error).help("see what this kernel lacks: sandbox doctor"))?;
 
     let show = move |dev, components: &[Vec<u8>]| mounts.show(dev, components);
     output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
@@ -155,16 +151,15 @@ fn report_orphans(output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The workspace: an existing directory, resolved.
-fn workspace(option: Option<&Path>) -> Result<PathBuf, Failure> {
-    let given = option.unwrap_or(Path::new("."));
-    let what = format!("the workspace {}", given.display());
-    let path = std::fs::canonicalize(given)
-        .map_err(|error| Failure::new(format!("cannot use {what}: {error}")))?;
-    if !path.is_dir() {
-        return Err(Failure::new(format!("{what} is no directory")));
-    }
-    Ok(path)
+/// Everything that is missing at once, and how to mend each.
+fn lacking(missing: &[features::Missing]) -> Failure {
+    let texts: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let remedies: Vec<_> = missing.iter().map(features::Missing::mend).collect();
+    Failure::new(texts.join("\n")).help(remedies.join("\n"))
+}
+
+fn bad_policy(error: policy::PolicyError) -> Failure {
+    Failure::new(error).help("nothing was started; `sandbox policy check FILE` checks a policy")
 }
 
 fn warn_of_events(events: Option<&Path>, workspace: &Path, output: &mut Output) {
@@ -175,59 +170,5 @@ fn warn_of_events(events: Option<&Path>, workspace: &Path, output: &mut Output) 
         let path = path.display();
         let text = format!("the agent may be able to change {path}: it lies in the workspace");
         output.notice(Level::Warning, &text);
-    }
-}
-
-/// The programs of this kernel with one policy.
-struct Bpf {
-    tree: CgroupTree,
-    layout: KernelLayout<u32>,
-    policy: CompiledPolicy,
-}
-
-/// The slot of a session's policy; its engine is its own.
-const SLOT: u32 = 1;
-
-impl Kernel for Bpf {
-    fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
-        let mut engine = Engine::load(&self.layout, pins).map_err(refused("load the programs"))?;
-        match self.fill(&mut engine, cgroup, pins) {
-            Ok(ring) => Ok(Enforced { guard: Box::new(engine), source: Box::new(ring) }),
-            Err(RunError::Enforce { message, help }) => {
-                let left = engine.remove().err();
-                let left = left.map(|error| format!("; and cannot remove the programs: {error}"));
-                Err(RunError::Enforce { message: message + &left.unwrap_or_default(), help })
-            }
-            Err(other) => Err(other),
-        }
-    }
-}
-
-impl Bpf {
-    fn fill(&self, engine: &mut Engine, cgroup: &Cgroup, pins: &Path) -> Result<Ring, RunError> {
-        let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        engine.attach(&cgroup.path, &name).map_err(refused("attach the cgroup programs"))?;
-        canary::prove(engine, &self.tree).map_err(refused("prove that this kernel denies"))?;
-        let mut ring = engine.ring().map_err(refused("open the ring of denials"))?;
-        // What the proof left is not the agent's.
-        while ring.next().is_some() {}
-        engine.publish(SLOT, &self.policy).map_err(refused("load the policy"))?;
-        let subject = Subject {
-            session: 1,
-            slot: SLOT,
-            mode: Mode::Enforce as u32,
-            unknown: self.policy.unknown.0.bits(),
-        };
-        engine
-            .admit(cgroup.id, cgroup.level, subject)
-            .map_err(refused("put the policy in force"))?;
-        Ok(ring)
-    }
-}
-
-fn refused<E: Display>(what: &'static str) -> impl FnOnce(E) -> RunError {
-    move |error| RunError::Enforce {
-        message: format!("cannot {what}: {error}"),
-        help: Some("see what this kernel lacks: sandbox doctor".into()),
     }
 }

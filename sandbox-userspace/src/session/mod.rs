@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub mod canary;
 pub mod cgroup;
 pub mod guard;
 pub mod host;

@@ -1,0 +1,5 @@
+//! The kernel suite.
+
+fn main() -> std::process::ExitCode {
+    sandbox_tests::kernel_tests()
+}

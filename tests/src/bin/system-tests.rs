@@ -1,0 +1,5 @@
+//! The suite of everyday programs.
+
+fn main() -> std::process::ExitCode {
+    sandbox_tests::system_tests()
+}

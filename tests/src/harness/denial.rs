@@ -1,0 +1,223 @@
+//! What an event about a denial must say.
+
+use super::policy::Rule;
+use crate::probe::Place;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// The expected event, and the errors with which the operation may fail.
+#[derive(Clone, Debug)]
+pub(crate) struct Denial {
+    hooks: Vec<&'static str>,
+    access: Option<&'static str>,
+    object: Object,
+    why: Why,
+    pub(crate) errors: Vec<i32>,
+}
+
+/// The object that the event must name.
+#[derive(Clone, Debug)]
+enum Object {
+    /// One of these paths: where one object has two names that are both right.
+    Path(Vec<String>),
+    /// Some path that starts so.
+    Beneath(String),
+    Device {
+        path: String,
+        major: u64,
+        minor: u64,
+    },
+    Address {
+        address: String,
+        port: u64,
+        protocol: &'static str,
+    },
+    Task,
+    Any,
+}
+
+/// What the event must give as the cause.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    /// No rule allows it.
+    Default,
+    /// This rule of the test's own policy: key and text.
+    Rule(&'static str, String),
+    /// A rule of the preset: key and the beginning of its text.
+    Preset(&'static str, &'static str),
+    /// One of these reasons, whatever the rule.
+    Reason(&'static [&'static str]),
+}
+
+fn text(path: impl Into<Place>) -> String {
+    path.into().to_string()
+}
+
+impl Denial {
+    /// A denial by one of the hooks, of whatever object, for want of a rule.
+    pub(crate) fn by(hooks: &[&'static str]) -> Self {
+        Self {
+            hooks: hooks.to_vec(),
+            access: None,
+            object: Object::Any,
+            why: Why::Default,
+            errors: vec![libc::EACCES, libc::EPERM],
+        }
+    }
+
+    /// An open for reading, refused with `EACCES`.
+    pub(crate) fn read(path: impl Into<Place>) -> Self {
+        Self::by(&["file_open"]).access("read").path(path).error(libc::EACCES)
+    }
+
+    /// An open for writing, refused with `EACCES`.
+    pub(crate) fn write(path: impl Into<Place>) -> Self {
+        Self::by(&["file_open"]).access("write").path(path).error(libc::EACCES)
+    }
+
+    pub(crate) fn access(self, access: &'static str) -> Self {
+        Self { access: Some(access), ..self }
+    }
+
+    pub(crate) fn path(self, path: impl Into<Place>) -> Self {
+        Self { object: Object::Path(vec![text(path)]), ..self }
+    }
+
+    pub(crate) fn paths(self, one: impl Into<Place>, other: impl Into<Place>) -> Self {
+        Self { object: Object::Path(vec![text(one), text(other)]), ..self }
+    }
+
+    pub(crate) fn beneath(self, path: impl Into<Place>) -> Self {
+        Self { object: Object::Beneath(text(path)), ..self }
+    }
+
+    pub(crate) fn any_object(self) -> Self {
+        Self { object: Object::Any, ..self }
+    }
+
+    pub(crate) fn device(self, path: impl Into<Place>, major: u64, minor: u64) -> Self {
+        Self { object: Object::Device { path: text(path), major, minor }, ..self }
+    }
+
+    pub(crate) fn address(self, to: SocketAddr, protocol: &'static str) -> Self {
+        let (address, port) = (to.ip().to_string(), to.port().into());
+        Self { object: Object::Address { address, port, protocol }, ..self }
+    }
+
+    pub(crate) fn task(self) -> Self {
+        Self { object: Object::Task, ..self }
+    }
+
+    pub(crate) fn because(self, why: Why) -> Self {
+        Self { why, ..self }
+    }
+
+    pub(crate) fn rule(self, key: &'static str, text: impl Into<String>) -> Self {
+        self.because(Why::Rule(key, text.into()))
+    }
+
+    /// A read that the preset's rule about `~/.ssh` refuses.
+    pub(crate) fn of_key(self) -> Self {
+        self.because(Why::Preset("files.read.deny", "~/.ssh"))
+    }
+
+    pub(crate) fn error(self, errno: i32) -> Self {
+        Self { errors: vec![errno], ..self }
+    }
+
+    pub(crate) fn or_error(mut self, errno: i32) -> Self {
+        self.errors.push(errno);
+        self
+    }
+
+    /// What is wrong with the event; empty where it is right.
+    pub(crate) fn faults(&self, event: &Value, policy: &Path, rules: &[Rule]) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut expect = |name: &str, right: bool, wanted: String| {
+            if !right {
+                faults.push(format!("{name} should be {wanted}"));
+            }
+        };
+        let hook = event["hook"].as_str().unwrap_or_default();
+        expect("hook", self.hooks.contains(&hook), format!("{:?}", self.hooks));
+        if let Some(access) = self.access {
+            let given = event["access"].as_array().map(Vec::as_slice).unwrap_or_default();
+            expect("access", given.iter().any(|word| word == access), format!("[{access:?}]"));
+        }
+        expect("verdict", event["verdict"] == "denied", "\"denied\"".to_owned());
+        for name in ["time", "comm", "message", "session"] {
+            let given = event[name].as_str().unwrap_or_default();
+            expect(name, !given.is_empty(), "a text".to_owned());
+        }
+        for name in ["tid", "uid"] {
+            expect(name, event[name].is_u64(), "a number".to_owned());
+        }
+        faults.extend(self.object_faults(&event["object"]));
+        faults.extend(self.cause_faults(event, policy, rules));
+        faults
+    }
+
+    fn object_faults(&self, object: &Value) -> Option<String> {
+        let path = object["path"].as_str().unwrap_or_default();
+        let right = match &self.object {
+            Object::Any => true,
+            Object::Task => object["kind"] == "task",
+            Object::Path(paths) => object["kind"] == "path" && paths.iter().any(|p| p == path),
+            Object::Beneath(start) => object["kind"] == "path" && path.starts_with(start.as_str()),
+            Object::Device { path: wanted, major, minor } => {
+                object["kind"] == "device"
+                    && path == wanted
+                    && object["major"] == *major
+                    && object["minor"] == *minor
+            }
+            Object::Address { address, port, protocol } => {
+                object["kind"] == "address"
+                    && object["address"] == address.as_str()
+                    && object["port"] == *port
+                    && object["protocol"] == *protocol
+            }
+        };
+        (!right).then(|| format!("object should be {:?}", self.object))
+    }
+
+    fn cause_faults(&self, event: &Value, policy: &Path, rules: &[Rule]) -> Option<String> {
+        let rule = &event["rule"];
+        let reason = event["reason"].as_str().unwrap_or_default();
+        let message = event["message"].as_str().unwrap_or_default();
+        let right = match &self.why {
+            Why::Reason(reasons) => reasons.contains(&reason),
+            Why::Default => reason == "default" && rule.is_null(),
+            Why::Preset(key, start) => {
+                reason == "rule"
+                    && rule["key"] == *key
+                    && rule["text"].as_str().is_some_and(|text| text.starts_with(start))
+                    && rule["layer"] == "preset"
+                    && rule["file"] == "preset:default"
+                    && rule["line"].as_u64().is_some_and(|line| line > 0)
+                    && message.contains("preset:default:")
+            }
+            Why::Rule(key, text) => {
+                let Some(at) = rules.iter().find(|rule| rule.key == *key && rule.text == *text)
+                else {
+                    return Some(format!("the test's policy has no rule {key} {text:?}"));
+                };
+                let file = policy.to_string_lossy();
+                let column = rule["column"].as_u64().unwrap_or_default();
+                let right = reason == "rule"
+                    && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && rule["file"] == *file
+                    && rule["line"] == at.line
+                    // The quote, or the text behind it.
+                    && (column == at.column || column == at.column + 1)
+                    && message.contains(&format!("{file}:{}", at.line));
+                return (!right).then(|| {
+                    let Rule { line, column, .. } = at;
+                    format!("rule should be {key} {text:?} at {file}:{line}:{column}")
+                });
+            }
+        };
+        (!right).then(|| format!("reason and rule should be {:?}", self.why))
+    }
+}

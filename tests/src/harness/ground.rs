@@ -1,0 +1,157 @@
+//! Where a test plays: a workspace, and a place outside it in the same file system.
+
+use crate::probe::Place;
+use anyhow::Context as _;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Home of the administrator, who runs the sessions unless a test says otherwise.
+pub(crate) const HOME: &str = "/root";
+
+/// The private key that nobody may read; made if the machine has none.
+pub(crate) fn key() -> anyhow::Result<Place> {
+    let directory = Path::new(HOME).join(".ssh");
+    fs::create_dir_all(&directory).context("making ~/.ssh")?;
+    let key = directory.join("id_ed25519");
+    if !key.exists() {
+        fs::write(&key, "PRIVATE KEY").context("writing the private key")?;
+    }
+    Ok(key.into())
+}
+
+/// A directory of its own beneath the home directory, removed in the end.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    root: PathBuf,
+    count: Cell<u32>,
+    mounts: RefCell<Vec<PathBuf>>,
+}
+
+impl Ground {
+    pub(crate) fn new(name: &str) -> anyhow::Result<Self> {
+        Self::beneath(Path::new(HOME), name)
+    }
+
+    pub(crate) fn beneath(parent: &Path, name: &str) -> anyhow::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let root = parent.join("ground").join(format!("{name}-{}-{number}", std::process::id()));
+        for part in ["workspace", "outside"] {
+            fs::create_dir_all(root.join(part)).context("making the test's directories")?;
+        }
+        Ok(Self { root, count: Cell::new(0), mounts: RefCell::default() })
+    }
+
+    /// Neither workspace nor outside: policies, events, output.
+    pub(crate) fn papers(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn workspace(&self) -> Place {
+        self.root.join("workspace").into()
+    }
+
+    pub(crate) fn outside(&self) -> Place {
+        self.root.join("outside").into()
+    }
+
+    fn fresh(&self, parent: &Place, kind: &str) -> Place {
+        self.count.set(self.count.get() + 1);
+        parent.join(format!("{kind}-{}", self.count.get()))
+    }
+
+    /// A name in `parent` that nothing has.
+    pub(crate) fn absent(&self, parent: &Place) -> Place {
+        self.fresh(parent, "absent")
+    }
+
+    /// A new file with some text.
+    pub(crate) fn file(&self, parent: &Place) -> anyhow::Result<Place> {
+        let file = self.fresh(parent, "file");
+        write(&file, "content")?;
+        Ok(file)
+    }
+
+    /// A new empty directory.
+    pub(crate) fn directory(&self, parent: &Place) -> anyhow::Result<Place> {
+        let directory = self.fresh(parent, "directory");
+        fs::create_dir(&directory).with_context(|| format!("mkdir {directory}"))?;
+        Ok(directory)
+    }
+
+    /// A bind mount of `from` at a new place in `parent`, made by nobody in a session.
+    pub(crate) fn bind(&self, from: &Place, parent: &Place) -> anyhow::Result<Place> {
+        let at = self.directory(parent)?;
+        rustix::mount::mount_bind(from.path(), at.path())
+            .with_context(|| format!("mount --bind {from} {at}"))?;
+        self.mounts.borrow_mut().push(at.path().to_owned());
+        Ok(at)
+    }
+
+    /// A symbolic link to `target` at a new place in `parent`.
+    pub(crate) fn symlink(&self, target: &Place, parent: &Place) -> anyhow::Result<Place> {
+        let at = self.fresh(parent, "link");
+        std::os::unix::fs::symlink(target, &at).with_context(|| format!("symlink {at}"))?;
+        Ok(at)
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for mount in self.mounts.borrow().iter().rev() {
+            // What stays mounted must not be emptied by the removal below.
+            if rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH).is_err() {
+                return;
+            }
+        }
+        // A test that left a mess has failed already.
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+/// Writes a file whose parent exists.
+pub(crate) fn write(file: &Place, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("writing {file}"))
+}
+
+/// Everything beneath a directory: names, types, modes, owners, sizes, contents. Two equal
+/// snapshots mean that nothing was changed in between.
+pub(crate) fn snapshot(directory: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let meta =
+            fs::symlink_metadata(&path).with_context(|| format!("lstat {}", path.display()))?;
+        let mut text = format!("mode {:o} uid {} links {}", meta.mode(), meta.uid(), meta.nlink());
+        if meta.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                waiting.push(entry?.path());
+            }
+        } else if meta.is_symlink() {
+            write!(text, " -> {}", fs::read_link(&path)?.display())?;
+        } else if meta.is_file() {
+            write!(text, " {:?}", String::from_utf8_lossy(&fs::read(&path)?))?;
+        }
+        found.insert(path, text);
+    }
+    Ok(found)
+}
+
+/// What differs between two snapshots; empty where nothing does.
+pub(crate) fn difference(
+    before: &BTreeMap<PathBuf, String>,
+    after: &BTreeMap<PathBuf, String>,
+) -> Vec<String> {
+    let changed = before.iter().filter_map(|(path, was)| match after.get(path) {
+        None => Some(format!("{} is gone", path.display())),
+        Some(is) if is != was => Some(format!("{}: {was} became {is}", path.display())),
+        Some(_) => None,
+    });
+    let new = after.keys().filter(|path| !before.contains_key(*path));
+    changed.chain(new.map(|path| format!("{} appeared", path.display()))).collect()
+}

@@ -1,0 +1,80 @@
+//! Policy files, written rule by rule so that every rule's line and column are known.
+
+/// A policy in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    rules: Vec<(&'static str, String)>,
+}
+
+/// A policy as a file's text.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// Where a rule stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) key: &'static str,
+    pub(crate) text: String,
+    /// From 1.
+    pub(crate) line: u64,
+    /// Of the opening quote, in characters, from 1.
+    pub(crate) column: u64,
+}
+
+/// Keys in the order of the file, by table.
+const KEYS: [(&str, &[&str]); 2] = [
+    ("files", &["files.read.allow", "files.read.deny", "files.write.allow", "files.write.deny"]),
+    ("network", &["network.allow"]),
+];
+
+impl Policy {
+    /// The preset `default` and nothing else.
+    pub(crate) fn preset() -> Self {
+        Self { rules: Vec::new() }
+    }
+
+    pub(crate) fn with(mut self, key: &'static str, rule: impl Into<String>) -> Self {
+        self.rules.push((key, rule.into()));
+        self
+    }
+
+    pub(crate) fn read_deny(self, rule: impl Into<String>) -> Self {
+        self.with("files.read.deny", rule)
+    }
+
+    pub(crate) fn write_deny(self, rule: impl Into<String>) -> Self {
+        self.with("files.write.deny", rule)
+    }
+
+    pub(crate) fn connect(self, rule: impl Into<String>) -> Self {
+        self.with("network.allow", rule)
+    }
+
+    pub(crate) fn write(&self) -> Written {
+        let mut lines = vec!["version = 1".to_owned(), r#"extends = ["default"]"#.to_owned()];
+        let mut rules = Vec::new();
+        for (table, keys) in KEYS {
+            lines.extend([String::new(), format!("[{table}]")]);
+            for key in keys {
+                let mut own = self.rules.iter().filter(|(of, _)| of == key).peekable();
+                if own.peek().is_none() {
+                    continue;
+                }
+                lines
+                    .push(format!("{} = [", key.trim_start_matches(table).trim_start_matches('.')));
+                for (key, text) in own {
+                    // A JSON string is a TOML basic string.
+                    lines.push(format!("    {},", serde_json::Value::from(text.as_str())));
+                    let line = lines.len() as u64;
+                    rules.push(Rule { key, text: text.clone(), line, column: 5 });
+                }
+                lines.push("]".to_owned());
+            }
+        }
+        lines.push(String::new());
+        Written { text: lines.join("\n"), rules }
+    }
+}

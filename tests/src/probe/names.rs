@@ -1,0 +1,84 @@
+//! Making, moving and taking away names; modes and owners.
+
+use super::{Outcome, Place, Stage};
+use rustix::fd::{AsFd, AsRawFd as _};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use serde_json::Value;
+
+fn done(result: rustix::io::Result<()>, stage: &'static str) -> Outcome {
+    result.stage(stage).map(|()| Value::Null)
+}
+
+pub(super) fn create(path: &Place) -> Outcome {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+    done(rustix::fs::open(path.path(), flags, Mode::from(0o644)).map(drop), "openat(O_CREAT)")
+}
+
+pub(super) fn mkdir(path: &Place) -> Outcome {
+    done(rustix::fs::mkdir(path.path(), Mode::from(0o755)), "mkdir")
+}
+
+pub(super) fn rmdir(path: &Place) -> Outcome {
+    done(rustix::fs::rmdir(path.path()), "rmdir")
+}
+
+pub(super) fn unlink(path: &Place) -> Outcome {
+    done(rustix::fs::unlink(path.path()), "unlink")
+}
+
+pub(super) fn symlink(target: &Place, path: &Place) -> Outcome {
+    done(rustix::fs::symlink(target.path(), path.path()), "symlink")
+}
+
+pub(super) fn link(from: &Place, to: &Place) -> Outcome {
+    done(rustix::fs::link(from.path(), to.path()), "link")
+}
+
+pub(super) fn link_descriptor(from: &Place, to: &Place, through_proc: bool) -> Outcome {
+    let source =
+        rustix::fs::open(from.path(), OFlags::PATH, Mode::empty()).stage("open(O_PATH)")?;
+    link_open_file(&source, to, through_proc)
+}
+
+pub(super) fn link_temporary(directory: &Place, to: &Place, through_proc: bool) -> Outcome {
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let file =
+        rustix::fs::open(directory.path(), flags, Mode::from(0o644)).stage("openat(O_TMPFILE)")?;
+    link_open_file(&file, to, through_proc)
+}
+
+fn link_open_file(source: impl AsFd, to: &Place, through_proc: bool) -> Outcome {
+    if through_proc {
+        let from = format!("/proc/self/fd/{}", source.as_fd().as_raw_fd());
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        done(rustix::fs::linkat(CWD, from, CWD, to.path(), flags), "linkat(/proc/self/fd)")
+    } else {
+        let flags = AtFlags::EMPTY_PATH;
+        done(rustix::fs::linkat(source, "", CWD, to.path(), flags), "linkat(AT_EMPTY_PATH)")
+    }
+}
+
+pub(super) fn rename(from: &Place, to: &Place, flags: u32) -> Outcome {
+    let flags = RenameFlags::from_bits_retain(flags);
+    done(rustix::fs::renameat_with(CWD, from.path(), CWD, to.path(), flags), "renameat2")
+}
+
+pub(super) fn mknod(path: &Place, kind: u32, device: (u32, u32)) -> Outcome {
+    let kind = FileType::from_raw_mode(kind);
+    let device = rustix::fs::makedev(device.0, device.1);
+    done(rustix::fs::mknodat(CWD, path.path(), kind, Mode::from(0o600), device), "mknodat")
+}
+
+pub(super) fn bind_socket(path: &Place) -> Outcome {
+    std::os::unix::net::UnixListener::bind(path.path()).stage("bind")?;
+    Ok(Value::Null)
+}
+
+pub(super) fn chmod(path: &Place, mode: u32) -> Outcome {
+    done(rustix::fs::chmod(path.path(), Mode::from(mode)), "chmod")
+}
+
+pub(super) fn chown(path: &Place, uid: u32) -> Outcome {
+    let owner = Some(rustix::fs::Uid::from_raw(uid));
+    done(rustix::fs::chown(path.path(), owner, None), "chown")
+}

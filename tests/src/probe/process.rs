@@ -1,0 +1,274 @@
+//! Being someone else: children, threads, daemons, roots, namespaces, cgroups.
+
+use super::files::checked;
+use super::{Answer, Failure, Operation, Outcome, Place, Stage, perform};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::process::{Pid, WaitOptions, getppid, waitpid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::ffi::{CStr, CString, c_void};
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+/// Who a process is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) uid: u32,
+    /// Numbers of its open descriptors.
+    pub(crate) descriptors: Vec<i32>,
+    /// Text of `/proc/self/status`.
+    pub(crate) status: String,
+    /// Text of `/proc/self/cgroup`.
+    pub(crate) cgroup: String,
+    pub(crate) home: Option<String>,
+    pub(crate) tmpdir: Option<String>,
+}
+
+pub(super) fn identity() -> Outcome {
+    let mut descriptors = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd").stage("open of /proc/self/fd")? {
+        let name = entry.stage("read of /proc/self/fd")?.file_name();
+        descriptors.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    // The directory itself was open while it was read.
+    descriptors.retain(|number| std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok());
+    descriptors.sort_unstable();
+    let identity = Identity {
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+        parent: getppid().map_or(0, |parent| parent.as_raw_nonzero().get()),
+        group: rustix::process::getpgrp().as_raw_nonzero().get(),
+        uid: rustix::process::getuid().as_raw(),
+        descriptors,
+        status: std::fs::read_to_string("/proc/self/status").stage("read of status")?,
+        cgroup: std::fs::read_to_string("/proc/self/cgroup").stage("read of cgroup")?,
+        home: std::env::var("HOME").ok(),
+        tmpdir: std::env::var("TMPDIR").ok(),
+    };
+    Ok(json!(identity))
+}
+
+fn fork() -> Result<Option<Pid>, Failure> {
+    // SAFETY: callers run no other thread at this moment, so the child may do anything.
+    let child = unsafe { libc::fork() };
+    checked(child.into(), "fork")?;
+    Ok(Pid::from_raw(child))
+}
+
+fn exit_now(status: i32) -> ! {
+    // SAFETY: ends this process without running what belongs to its parent.
+    unsafe { libc::_exit(status) }
+}
+
+/// Runs `work` in a child and brings its answer back.
+pub(super) fn in_child(name: &str, work: impl FnOnce() -> Answer) -> Answer {
+    fetch(name, work).unwrap_or_else(|failure| Answer::new(name, Err(failure)))
+}
+
+fn fetch(name: &str, work: impl FnOnce() -> Answer) -> Result<Answer, Failure> {
+    let (mut reader, mut writer) = std::io::pipe().stage("pipe")?;
+    let Some(child) = fork()? else {
+        drop(reader);
+        let line = serde_json::to_vec(&work()).unwrap_or_default();
+        exit_now(i32::from(writer.write_all(&line).is_err()));
+    };
+    drop(writer);
+    let mut line = Vec::new();
+    reader.read_to_end(&mut line).stage("read of answer")?;
+    waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
+    Ok(serde_json::from_slice(&line).unwrap_or_else(|_| {
+        Answer::new(name, Err(Failure { errno: Errno::CHILD, stage: "child gave no answer" }))
+    }))
+}
+
+fn ignore(signal: i32) {
+    // SAFETY: ignoring a signal runs no handler.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+pub(super) fn daemon(name: &str, then: &Operation) -> Answer {
+    in_child(name, || {
+        let parent = std::process::id();
+        match fork() {
+            Err(failure) => return Answer::new(name, Err(failure)),
+            // Goes at once; the grandchild holds the pipe and answers.
+            Ok(Some(_)) => exit_now(0),
+            Ok(None) => {}
+        }
+        if let Err(errno) = rustix::process::setsid() {
+            return Answer::new(name, Err(Failure { errno, stage: "setsid" }));
+        }
+        ignore(libc::SIGHUP);
+        while getppid().is_some_and(|p| p.as_raw_nonzero().get().cast_unsigned() == parent) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        perform(then)
+    })
+}
+
+pub(super) fn thread(name: &str, then: &Operation) -> Answer {
+    std::thread::scope(|scope| scope.spawn(|| perform(then)).join()).unwrap_or_else(|_| {
+        Answer::new(name, Err(Failure { errno: Errno::CHILD, stage: "thread panicked" }))
+    })
+}
+
+/// What a vforked child shares with its parent.
+struct Shared<'a> {
+    path: &'a CStr,
+    result: i64,
+}
+
+extern "C" fn vforked(argument: *mut c_void) -> i32 {
+    let shared = argument.cast::<Shared<'_>>();
+    // SAFETY: the parent passed a valid `Shared` and is suspended until this child exits.
+    unsafe {
+        let path = (*shared).path.as_ptr();
+        let descriptor = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY);
+        (*shared).result =
+            if descriptor < 0 { -i64::from(*libc::__errno_location()) } else { descriptor };
+    }
+    0
+}
+
+pub(super) fn vfork_open(name: &str, path: &Place) -> Answer {
+    let invalid = Failure { errno: Errno::INVAL, stage: "path" };
+    let Ok(path) = CString::new(path.bytes()) else { return Answer::new(name, Err(invalid)) };
+    let mut shared = Shared { path: &path, result: -i64::from(libc::EIO) };
+    let mut stack = vec![0u128; 4096];
+    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is large enough, aligned, and outlives the child, for which this thread
+    // waits; `vforked` touches only what it is given.
+    let child = unsafe { libc::clone(vforked, top, flags, (&raw mut shared).cast()) };
+    let outcome = match checked(child.into(), "clone(CLONE_VFORK)") {
+        Err(failure) => Err(failure),
+        Ok(_) if shared.result < 0 => {
+            let errno = i32::try_from(-shared.result).unwrap_or(libc::EIO);
+            Err(Failure { errno: Errno::from_raw_os_error(errno), stage: "openat" })
+        }
+        Ok(_) => Ok(Value::Null),
+    };
+    if let Some(child) = Pid::from_raw(child) {
+        // Its status says nothing more; waiting only removes the zombie.
+        let _ = waitpid(Some(child), WaitOptions::empty());
+    }
+    Answer { pid: child, ..Answer::new(name, outcome) }
+}
+
+pub(super) fn into_cgroup(cgroup: &Place) -> Outcome {
+    /// `CLONE_INTO_CGROUP`, linux/sched.h.
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    /// Fields of `struct clone_args` up to and with `cgroup`.
+    const FIELDS: usize = 11;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory =
+        rustix::fs::open(cgroup.path(), flags, Mode::empty()).stage("open of cgroup")?;
+    let mut arguments = [0u64; FIELDS];
+    arguments[0] = INTO_CGROUP;
+    arguments[4] = u64::from(libc::SIGCHLD.cast_unsigned());
+    arguments[10] = u64::from(directory.as_raw_fd().cast_unsigned());
+    // SAFETY: without CLONE_VM this is a fork; the child leaves at once.
+    let child =
+        unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size_of_val(&arguments)) };
+    if checked(child, "clone3(CLONE_INTO_CGROUP)")? == 0 {
+        exit_now(0);
+    }
+    if let Some(child) = i32::try_from(child).ok().and_then(Pid::from_raw) {
+        waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
+    }
+    Ok(child.into())
+}
+
+pub(super) fn execute(path: &Place, descriptor: bool) -> Outcome {
+    let path =
+        CString::new(path.bytes()).map_err(|_| Failure { errno: Errno::INVAL, stage: "path" })?;
+    let (mut reader, writer) = std::io::pipe().stage("pipe")?;
+    let Some(child) = fork()? else {
+        let argument =
+            [path.as_ptr(), c"probe".as_ptr(), c"exit".as_ptr(), c"0".as_ptr(), std::ptr::null()];
+        let environment = [std::ptr::null::<libc::c_char>()];
+        // SAFETY: all strings and both arrays live until the call replaces or returns to us.
+        unsafe {
+            if descriptor {
+                let file = libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
+                let (empty, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+                libc::syscall(
+                    libc::SYS_execveat,
+                    file,
+                    empty,
+                    argument.as_ptr(),
+                    environment.as_ptr(),
+                    flags,
+                );
+            } else {
+                libc::execve(path.as_ptr(), argument.as_ptr(), environment.as_ptr());
+            }
+        }
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        // The pipe closes by itself where the call succeeded.
+        let _ = (&writer).write_all(&errno.to_ne_bytes());
+        exit_now(1);
+    };
+    drop(writer);
+    let mut errno = Vec::new();
+    reader.read_to_end(&mut errno).stage("read of errno")?;
+    waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
+    match <[u8; 4]>::try_from(errno.as_slice()) {
+        Ok(errno) => Err(Failure {
+            errno: Errno::from_raw_os_error(i32::from_ne_bytes(errno)),
+            stage: if descriptor { "execveat" } else { "execve" },
+        }),
+        Err(_) => Ok(Value::Null),
+    }
+}
+
+pub(super) fn chroot(root: &Place) -> Result<(), Failure> {
+    rustix::process::chroot(root.path()).stage("chroot")?;
+    rustix::process::chdir("/").stage("chdir")
+}
+
+pub(super) fn namespace(user: bool, binds: &[(Place, Place)]) -> Result<(), Failure> {
+    let mut flags = UnshareFlags::NEWNS;
+    flags.set(UnshareFlags::NEWUSER, user);
+    // SAFETY: no descriptor table or address space is unshared; this process has one thread.
+    unsafe { unshare_unsafe(flags) }.stage("unshare")?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).stage("mount(MS_PRIVATE)")?;
+    for (from, to) in binds {
+        mount_bind(from.path(), to.path()).stage("mount(MS_BIND)")?;
+    }
+    Ok(())
+}
+
+/// A process that only a kill ends, in a session of its own, with nothing of ours open.
+pub(super) fn leftover() -> Outcome {
+    let (mut reader, mut writer) = std::io::pipe().stage("pipe")?;
+    if let Some(child) = fork()? {
+        drop(writer);
+        let mut pid = String::new();
+        reader.read_to_string(&mut pid).stage("read of pid")?;
+        waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
+        return Ok(pid.parse::<i32>().map_or(Value::Null, Value::from));
+    }
+    if !matches!(fork(), Ok(None)) {
+        exit_now(0);
+    }
+    for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGINT] {
+        ignore(signal);
+    }
+    if rustix::process::setsid().is_err() || write!(writer, "{}", std::process::id()).is_err() {
+        exit_now(1);
+    }
+    // Also the pipe of the probe that waits for an answer.
+    // SAFETY: nothing in this process uses a descriptor any more; `writer` is never dropped.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
+    loop {
+        std::thread::sleep(Duration::from_hours(1));
+    }
+}

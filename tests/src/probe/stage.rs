@@ -1,0 +1,59 @@
+//! Prepares a crippled world for a program and becomes that program.
+
+use super::Place;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use serde::{Deserialize, Serialize};
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+/// One step of the preparation. Mounts change in a mount namespace of the program's own.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    Unmount(Place),
+    Bind(Place, Place),
+    /// Opens the file and lets the program inherit the descriptor.
+    Leak(Place),
+    User(u32),
+}
+
+/// `stage STEPS-AS-JSON PROGRAM ARGUMENTS…`
+pub(super) fn main(words: &[String]) -> ExitCode {
+    let [steps, program, arguments @ ..] = words else {
+        eprintln!("stage: usage: stage JSON PROGRAM ARGUMENTS…");
+        return ExitCode::from(99);
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let error = match prepare(steps, &mut command) {
+        Ok(()) => command.exec().to_string(),
+        Err(error) => format!("{error:#}"),
+    };
+    eprintln!("stage: {program}: {error}");
+    ExitCode::from(99)
+}
+
+fn prepare(steps: &str, command: &mut Command) -> anyhow::Result<()> {
+    let steps: Vec<Step> = serde_json::from_str(steps)?;
+    // SAFETY: no descriptor table or address space is unshared; this process has one thread.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    for step in steps {
+        match step {
+            Step::Unmount(place) => unmount(place.path(), UnmountFlags::DETACH)?,
+            Step::Bind(from, to) => mount_bind(from.path(), to.path())?,
+            Step::Leak(path) => {
+                let file = rustix::fs::open(path.path(), OFlags::RDONLY, Mode::empty())?;
+                // Deliberately left open across the exec.
+                let _ = file.into_raw_fd();
+            }
+            Step::User(uid) => {
+                command.uid(uid).gid(uid);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The same operations through `io_uring`: a ring for one request.
+//!
+//! Request numbers and the layout of a submission are those of `linux/io_uring.h`.
+
+use super::files::content;
+use super::network::{RawAddress, create, domain_of};
+use super::{Failure, Outcome, Place, Stage, files};
+use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::io::Errno;
+use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_params, io_uring_setup};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use serde_json::Value;
+use std::ffi::{CString, c_void};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const OP_CONNECT: u8 = 16;
+const OP_OPENAT: u8 = 18;
+const OP_RENAMEAT: u8 = 35;
+const OP_UNLINKAT: u8 = 36;
+/// Always hand the request to a worker thread.
+const SQE_ASYNC: u8 = 1 << 4;
+/// Offsets into a ring's descriptor that name its parts for `mmap`.
+const OFF_SQ_RING: u64 = 0;
+const OFF_CQ_RING: u64 = 0x800_0000;
+const OFF_SQES: u64 = 0x1000_0000;
+/// More than a ring of one entry needs.
+const RING_BYTES: usize = 4096;
+
+/// `struct io_uring_sqe`, the parts that are used here.
+#[repr(C)]
+#[derive(Default)]
+struct Submission {
+    opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    fd: i32,
+    /// `off`, `addr2`.
+    second: u64,
+    /// `addr`.
+    first: u64,
+    len: u32,
+    /// `open_flags`, `rename_flags`, `unlink_flags`.
+    op_flags: u32,
+    user_data: u64,
+    rest: [u64; 3],
+}
+
+/// Maps one part of the ring for the life of the process, which is short.
+fn map(ring: &OwnedFd, offset: u64) -> Result<*mut c_void, Failure> {
+    // SAFETY: a new mapping that nothing else refers to.
+    let place = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            RING_BYTES,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED | MapFlags::POPULATE,
+            ring,
+            offset,
+        )
+    };
+    place.stage("mmap of ring")
+}
+
+/// Submits one request and waits for its result, a number that is not negative.
+fn submit(submission: Submission) -> Result<i32, Failure> {
+    let mut parameters = io_uring_params::default();
+    // SAFETY: the parameters are valid and ask for nothing.
+    let ring = unsafe { io_uring_setup(1, &mut parameters) }.stage("io_uring_setup")?;
+    let sq = map(&ring, OFF_SQ_RING)?;
+    let cq = map(&ring, OFF_CQ_RING)?;
+    let entries = map(&ring, OFF_SQES)?;
+    // SAFETY: the kernel gave these offsets for these mappings, all lie within the first page of a
+    // ring of one entry and are aligned for what they hold; nobody else writes before the enter.
+    unsafe {
+        entries.cast::<Submission>().write(submission);
+        sq.byte_add(parameters.sq_off.array as usize).cast::<u32>().write(0);
+        (*sq.byte_add(parameters.sq_off.tail as usize).cast::<AtomicU32>())
+            .store(1, Ordering::Release);
+    }
+    // SAFETY: the submission's pointers live in the caller until this returns, which is after the
+    // completion.
+    unsafe { io_uring_enter(&ring, 1, 1, IoringEnterFlags::GETEVENTS) }.stage("io_uring_enter")?;
+    // SAFETY: as above; the completion's result is its second 64-bit half's first 32 bits.
+    let (tail, result) = unsafe {
+        let tail = (*cq.byte_add(parameters.cq_off.tail as usize).cast::<AtomicU32>())
+            .load(Ordering::Acquire);
+        (tail, cq.byte_add(parameters.cq_off.cqes as usize + 8).cast::<i32>().read())
+    };
+    match (tail, result) {
+        (0, _) => Err(Failure { errno: Errno::IO, stage: "completion missing" }),
+        (_, 0..) => Ok(result),
+        _ => Err(Failure { errno: Errno::from_raw_os_error(-result), stage: "io_uring" }),
+    }
+}
+
+fn c_path(path: &Place) -> Result<CString, Failure> {
+    CString::new(path.bytes()).map_err(|_| Failure { errno: Errno::INVAL, stage: "path" })
+}
+
+fn address(text: &CString) -> u64 {
+    text.as_ptr().expose_provenance() as u64
+}
+
+pub(super) fn open(path: &Place, flags: i32, worker: bool) -> Outcome {
+    let path = c_path(path)?;
+    let file = submit(Submission {
+        opcode: OP_OPENAT,
+        flags: if worker { SQE_ASYNC } else { 0 },
+        fd: libc::AT_FDCWD,
+        first: address(&path),
+        len: 0o644,
+        op_flags: flags.cast_unsigned(),
+        ..Submission::default()
+    })?;
+    content(files::owned(file.into())?, flags)
+}
+
+pub(super) fn rename(from: &Place, to: &Place) -> Outcome {
+    let (from, to) = (c_path(from)?, c_path(to)?);
+    submit(Submission {
+        opcode: OP_RENAMEAT,
+        fd: libc::AT_FDCWD,
+        first: address(&from),
+        second: address(&to),
+        len: libc::AT_FDCWD.cast_unsigned(),
+        ..Submission::default()
+    })?;
+    Ok(Value::Null)
+}
+
+pub(super) fn unlink(path: &Place) -> Outcome {
+    let path = c_path(path)?;
+    submit(Submission {
+        opcode: OP_UNLINKAT,
+        fd: libc::AT_FDCWD,
+        first: address(&path),
+        ..Submission::default()
+    })?;
+    Ok(Value::Null)
+}
+
+pub(super) fn connect(target: SocketAddr) -> Outcome {
+    let socket = create(domain_of(target), libc::SOCK_STREAM, 0)?;
+    let raw = RawAddress::new(target);
+    submit(Submission {
+        opcode: OP_CONNECT,
+        fd: socket.as_raw_fd(),
+        first: raw.pointer().expose_provenance() as u64,
+        second: u64::from(raw.length()),
+        ..Submission::default()
+    })?;
+    Ok(Value::Null)
+}

@@ -1,0 +1,151 @@
+//! No limit is skipped silently: deep places, long names, odd names.
+
+use crate::harness::{Denial, Ground, Policy, Session, Why, trial, write};
+use crate::probe::{Operation, Place, deep_directory};
+use anyhow::Context as _;
+use libtest_mimic::Trial;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+const READ_DENY: &str = "files.read.deny";
+const RULE: &str = "${WORKSPACE}/denied/**";
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("limits::depth", depth),
+        trial("limits::deep_places_cannot_be_written", deep_writes),
+        trial("limits::rule_components_of_every_length", components),
+        trial("limits::odd_names", odd_names),
+    ]
+}
+
+/// Makes `file` below `depth` directories.
+fn deep_file(base: &Place, depth: usize) -> anyhow::Result<()> {
+    let directory = deep_directory(base, depth, true).context("making deep directories")?;
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    rustix::fs::openat(&directory, "file", flags, Mode::from(0o644)).context("deep file")?;
+    Ok(())
+}
+
+fn open_deep(base: &Place, depth: usize, flags: i32) -> Operation {
+    Operation::OpenDeep { base: base.clone(), depth, name: "file".into(), flags }
+}
+
+fn depth() -> anyhow::Result<()> {
+    let ground = Ground::new("depth")?;
+    let (allowed, denied) = (ground.workspace().join("allowed"), ground.workspace().join("denied"));
+    for base in [&allowed, &denied] {
+        std::fs::create_dir(base)?;
+        deep_file(base, 600)?;
+        for depth in [1, 21, 64, 65, 300] {
+            deep_file(base, depth)?;
+        }
+    }
+    let mut session = Session::start(&ground, &Policy::preset().read_deny(RULE))?;
+    for depth in [1, 21, 64, 65, 300] {
+        let path = format!("{denied}/{}file", "d/".repeat(depth));
+        let denial = Denial::read(path).rule(READ_DENY, RULE);
+        let open = |base| open_deep(base, depth, libc::O_RDONLY);
+        session.refused(&format!("{depth} deep, denied"), &open(&denied), &denial)?;
+        session.allowed(&format!("{depth} deep, allowed"), &open(&allowed))?;
+    }
+    // Deeper than the walk goes: the place cannot be known, so it is denied.
+    let denial = Denial::read("").any_object().because(Why::Reason(&["too_deep"]));
+    for base in [&denied, &allowed] {
+        let open = open_deep(base, 600, libc::O_RDONLY);
+        session.refused("600 deep", &open, &denial)?;
+    }
+    session.finish()
+}
+
+fn deep_writes() -> anyhow::Result<()> {
+    let ground = Ground::new("deep-writes")?;
+    for base in [ground.workspace(), ground.outside()] {
+        deep_file(&base, 21)?;
+        deep_file(&base, 300)?;
+    }
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    for depth in [21, 300] {
+        let outside = ground.outside();
+        let path = format!("{outside}/{}file", "d/".repeat(depth));
+        let write = open_deep(&outside, depth, libc::O_WRONLY);
+        session.refused(&format!("write {depth} deep outside"), &write, &Denial::write(path))?;
+        let write = open_deep(&ground.workspace(), depth, libc::O_WRONLY);
+        session.allowed(&format!("write {depth} deep inside"), &write)?;
+    }
+    session.finish()
+}
+
+/// Names are compared whole: a rule for a name holds for exactly that name.
+fn components() -> anyhow::Result<()> {
+    let ground = Ground::new("components")?;
+    let workspace = ground.workspace();
+    let lengths = [1, 23, 24, 25, 26, 64, 254, 255];
+    let names = lengths.map(|length| "n".repeat(length));
+    let mut policy = Policy::preset();
+    for name in &names {
+        policy = policy.read_deny(format!("${{WORKSPACE}}/{name}"));
+    }
+    let mut session = Session::start(&ground, &policy)?;
+    for name in &names {
+        let path = workspace.join(name);
+        write(&path, "secret")?;
+        let denial = Denial::read(&path).rule(READ_DENY, format!("${{WORKSPACE}}/{name}"));
+        let open = Operation::Open { path, flags: libc::O_RDONLY };
+        session.refused(&format!("name of {} bytes", name.len()), &open, &denial)?;
+        // The last byte is another one.
+        let other = workspace.join(format!("{}x", &name[1..]));
+        write(&other, "harmless")?;
+        let open = Operation::Open { path: other, flags: libc::O_RDONLY };
+        session.allowed(&format!("another name of {} bytes", name.len()), &open)?;
+    }
+    for length in [2, 22, 27, 63, 253] {
+        let path = workspace.join("n".repeat(length));
+        write(&path, "harmless")?;
+        let open = Operation::Open { path, flags: libc::O_RDONLY };
+        session.allowed(&format!("name of {length} bytes without a rule"), &open)?;
+    }
+    session.finish()
+}
+
+fn odd_names() -> anyhow::Result<()> {
+    let ground = Ground::new("odd-names")?;
+    let workspace = ground.workspace();
+    let newline = "new\nline \"quoted\" \\ tab\t";
+    let rule = format!("${{WORKSPACE}}/{newline}/**");
+    let (allowed, denied) = (workspace.join("allowed"), workspace.join("denied"));
+    for directory in [&allowed, &denied, &workspace.join(newline)] {
+        std::fs::create_dir(directory)?;
+    }
+    let mut session = Session::start(&ground, &Policy::preset().read_deny(RULE).read_deny(&rule))?;
+    let open = |path: &Place| Operation::Open { path: path.clone(), flags: libc::O_RDONLY };
+    for name in [
+        &b"two\nlines"[..],
+        b"not utf-8: \xff\xfe",
+        b" (deleted)",
+        b"mnt:[4026531840]",
+        b"{\"type\":\"denial\"}",
+        b"..data",
+        b"\x01\x1b[2J",
+        &[b'x'; 255],
+    ] {
+        let text = OsStr::from_bytes(name).to_string_lossy().into_owned();
+        let (good, bad) = (allowed.join(name), denied.join(name));
+        for path in [&good, &bad] {
+            write(path, "content")?;
+        }
+        // How an event spells bytes that are no text is its own affair.
+        let denial = match std::str::from_utf8(name) {
+            Ok(_) => Denial::read(&bad),
+            Err(_) => Denial::read(&bad).beneath(format!("{denied}/not utf-8: ")),
+        };
+        session.refused(&format!("{text:?}"), &open(&bad), &denial.rule(READ_DENY, RULE))?;
+        session.allowed(&format!("{text:?} (harmless twin)"), &open(&good))?;
+    }
+    let inner = workspace.join(newline).join("file");
+    write(&inner, "secret")?;
+    let denial = Denial::read(&inner).rule(READ_DENY, rule);
+    session.refused("rule with a line break", &open(&inner), &denial)?;
+    session.finish()
+}

@@ -1,0 +1,100 @@
+//! Where something needed is missing, nothing starts, and the message says what and how to mend it.
+
+use crate::harness::{Ground, Policy, Runner, Traces, capture, cgroup_root, probe_words, trial};
+use crate::probe::{Place, Step};
+use anyhow::{Context as _, ensure};
+use libtest_mimic::Trial;
+use std::process::Command;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("prerequisites::untouched_machine_starts", untouched),
+        trial("prerequisites::not_root", not_root),
+        trial("prerequisites::no_cgroup_v2", no_cgroup),
+        trial("prerequisites::no_bpffs", no_bpffs),
+        trial("prerequisites::no_btf", no_btf),
+        trial("prerequisites::btf_without_a_needed_field", no_field),
+    ]
+}
+
+/// Where the kernel shows its types.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// `sandbox run` on a crippled machine must refuse, and its message hold one of the words.
+fn refused(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()> {
+    let before = Traces::now()?;
+    let mark = ground.workspace().join("started");
+    let finished = staged(ground, steps, &["touch", &mark.to_string()])?;
+    ensure!(finished.code() == Some(125), "must end with 125: {}", finished.report());
+    ensure!(!mark.path().exists(), "the command was started: {}", finished.report());
+    let told = words.iter().any(|word| finished.err.contains(word));
+    ensure!(told, "the message names none of {words:?}: {}", finished.report());
+    ensure!(finished.err.contains("help:"), "no remedy (help:): {}", finished.report());
+    before.must_return()
+}
+
+fn staged(
+    ground: &Ground,
+    steps: &[Step],
+    words: &[&str],
+) -> anyhow::Result<crate::harness::Finished> {
+    let runner = Runner::new(ground, &Policy::preset())?;
+    let inner = runner.command(&probe_words(words)?);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("stage").arg(serde_json::to_string(steps)?);
+    command.arg(inner.get_program()).args(inner.get_args()).env("HOME", crate::harness::HOME);
+    let papers = ground.papers("staged");
+    std::fs::create_dir_all(&papers)?;
+    capture(&mut command, &papers, "")
+}
+
+/// The stage itself is not what makes the others fail.
+fn untouched() -> anyhow::Result<()> {
+    let ground = Ground::new("untouched")?;
+    let mark = ground.workspace().join("started");
+    let finished = staged(&ground, &[], &["touch", &mark.to_string()])?;
+    ensure!(finished.code() == Some(0), "{}", finished.report());
+    ensure!(mark.path().exists(), "the command was not started: {}", finished.report());
+    Ok(())
+}
+
+fn not_root() -> anyhow::Result<()> {
+    // Beneath /tmp, so that the stranger may read the policy.
+    let ground = Ground::beneath(std::path::Path::new("/tmp"), "not-root")?;
+    refused(&ground, &[Step::User(65534)], &["root"])
+}
+
+fn no_cgroup() -> anyhow::Result<()> {
+    let ground = Ground::new("no-cgroup")?;
+    refused(&ground, &[Step::Unmount(cgroup_root()?.into())], &["cgroup"])
+}
+
+fn no_bpffs() -> anyhow::Result<()> {
+    let ground = Ground::new("no-bpffs")?;
+    refused(&ground, &[Step::Unmount("/sys/fs/bpf".into())], &["bpffs", "/sys/fs/bpf"])
+}
+
+fn no_btf() -> anyhow::Result<()> {
+    let ground = Ground::new("no-btf")?;
+    let empty = ground.papers("empty");
+    std::fs::write(&empty, "")?;
+    refused(&ground, &[Step::Bind(empty.into(), BTF.into())], &["BTF", BTF])
+}
+
+/// A kernel whose `struct file` has no `f_path`: there is no offset to read it from.
+fn no_field() -> anyhow::Result<()> {
+    let ground = Ground::new("no-field")?;
+    let mut types = std::fs::read(BTF).with_context(|| format!("reading {BTF}"))?;
+    let name = b"\0f_path\0";
+    let mut renamed = 0;
+    for at in 0..types.len() - name.len() {
+        if types[at..].starts_with(name) {
+            types[at + 1] = b'g';
+            renamed += 1;
+        }
+    }
+    ensure!(renamed > 0, "the kernel's types name no f_path");
+    let changed = Place::from(ground.papers("vmlinux"));
+    std::fs::write(&changed, types)?;
+    refused(&ground, &[Step::Bind(changed, BTF.into())], &["f_path"])
+}

@@ -1,0 +1,98 @@
+//! Who works where: the administrator, and an ordinary user.
+
+use crate::harness::{Finished, Ground, HOME, Policy, Runner, key};
+use crate::probe::Place;
+use anyhow::Context as _;
+use rustix::fs::{Gid, Uid};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Number of the ordinary user, if this machine has to make it.
+const UID: u32 = 1000;
+
+/// A person at work: home, private key, ground.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) ground: Ground,
+    pub(crate) home: PathBuf,
+    pub(crate) key: Place,
+    user: Option<Uid>,
+}
+
+impl Worker {
+    /// The administrator.
+    pub(crate) fn root(name: &str) -> anyhow::Result<Self> {
+        Ok(Self { ground: Ground::new(name)?, home: HOME.into(), key: key()?, user: None })
+    }
+
+    /// The ordinary user `dev`, made where the machine has none.
+    pub(crate) fn dev(name: &str) -> anyhow::Result<Self> {
+        let uid = Uid::from_raw(dev_user()?);
+        let home = PathBuf::from("/home/dev");
+        let keys = home.join(".ssh");
+        fs::create_dir_all(&keys).context("making ~dev/.ssh")?;
+        let key = keys.join("id_ed25519");
+        fs::write(&key, "PRIVATE KEY")?;
+        let ground = Ground::beneath(&home, name)?;
+        for path in [&home, &keys, &key, ground.workspace().path(), ground.outside().path()] {
+            own(path, uid)?;
+        }
+        // The way down to the workspace was made by the administrator.
+        Ok(Self { ground, home, key: key.into(), user: Some(uid) })
+    }
+
+    pub(crate) fn runner(&self, policy: &Policy) -> anyhow::Result<Runner> {
+        let mut runner = Runner::new(&self.ground, policy)?;
+        runner.home = self.home.to_string_lossy().into_owned();
+        Ok(if self.user.is_some() { runner.options(&["--user", "dev"]) } else { runner })
+    }
+
+    /// Gives a file to the worker.
+    pub(crate) fn give(&self, path: &Place) -> anyhow::Result<()> {
+        self.user.map_or(Ok(()), |uid| own(path.path(), uid))
+    }
+}
+
+fn own(path: &Path, uid: Uid) -> anyhow::Result<()> {
+    let group = Gid::from_raw(uid.as_raw());
+    rustix::fs::chown(path, Some(uid), Some(group))
+        .with_context(|| format!("chown {}", path.display()))
+}
+
+/// The user id of `dev`. The account is two lines of text: no tool is needed, and none is asked for
+/// names, which a static program cannot do well.
+fn dev_user() -> anyhow::Result<u32> {
+    let accounts = fs::read_to_string("/etc/passwd").context("reading /etc/passwd")?;
+    let line = accounts.lines().find(|line| line.starts_with("dev:"));
+    if let Some(uid) = line.and_then(|line| line.split(':').nth(2)) {
+        return uid.parse().context("the user id of dev");
+    }
+    for (file, line) in [
+        ("/etc/passwd", format!("dev:x:{UID}:{UID}:dev:/home/dev:/bin/bash\n")),
+        ("/etc/group", format!("dev:x:{UID}:\n")),
+    ] {
+        let mut file = fs::OpenOptions::new().append(true).open(file)?;
+        file.write_all(line.as_bytes())?;
+    }
+    Ok(UID)
+}
+
+/// `bash -c script` in a session; `$OUT` is the place outside.
+pub(crate) fn shell(worker: &Worker, runner: &Runner, script: &str) -> anyhow::Result<Finished> {
+    let outside = worker.ground.outside();
+    let script = format!("OUT={outside}; export LC_ALL=C; {script}");
+    runner.run(&["bash", "-c", script.as_str()])
+}
+
+/// A command of the test itself, outside any session, that must succeed.
+pub(crate) fn outside(directory: &Place, script: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("bash");
+    let output =
+        command.args(["-ec", script]).current_dir(directory.path()).env("HOME", HOME).output();
+    let output = output.context("starting bash")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{script}: {}: {told}", output.status);
+    Ok(())
+}

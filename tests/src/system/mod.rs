@@ -1,0 +1,25 @@
+//! The suite of everyday programs, on a full system.
+
+mod forbidden;
+mod machine;
+mod network;
+mod terminal;
+mod units;
+mod work;
+
+use crate::harness::trial;
+use libtest_mimic::Trial;
+
+/// Every test of the suite.
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = work::trials();
+    trials.extend(forbidden::trials());
+    trials.extend(network::trials());
+    trials.extend(units::trials());
+    trials.extend(terminal::trials());
+    trials.push(trial(
+        "sessions::two_do_not_disturb_each_other",
+        crate::suite::two_sessions_do_not_disturb_each_other,
+    ));
+    trials
+}

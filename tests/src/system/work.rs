@@ -1,0 +1,120 @@
+//! Everyday programs do their work in the workspace under the preset alone.
+
+use super::machine::{Worker, shell};
+use crate::harness::{Policy, trial};
+use anyhow::{bail, ensure};
+use libtest_mimic::Trial;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("work::everyday_programs_as_root", as_root),
+        trial("work::everyday_programs_as_an_ordinary_user", as_dev),
+        trial("work::ordinary_user_is_that_user", identity),
+        trial("work::credentials_of_the_ordinary_user_are_closed", credentials),
+    ]
+}
+
+/// What is done, and the script that fails unless it worked.
+const WORK: [(&str, &str); 16] = [
+    (
+        "git",
+        "git init -q repo && cd repo && git config user.email dev@example.org \
+         && git config user.name dev && echo text > file && git add file \
+         && git commit -qm first && git log --oneline | grep -q first && git status --short",
+    ),
+    (
+        "git branches and worktrees",
+        "cd repo && git checkout -qb side && echo more >> file && git commit -qam second \
+         && git checkout -q - && git merge -q side && git worktree add -q ../tree side \
+         && cd ../tree && echo third > third && git add third && git commit -qm third && git gc -q",
+    ),
+    (
+        "venv",
+        "python3 -m venv --without-pip venv && venv/bin/python -c 'print(6 * 7)' | grep -qx 42",
+    ),
+    (
+        "python writes, locks and forks",
+        "python3 -c 'import sqlite3, subprocess, tempfile\n\
+         db = sqlite3.connect(\"data.db\"); db.execute(\"create table t (x)\"); db.commit()\n\
+         subprocess.check_call([\"true\"]); tempfile.TemporaryFile().write(b\"x\")'",
+    ),
+    (
+        "tar",
+        "mkdir pack && echo packed > pack/file && tar czf pack.tgz pack && rm -r pack \
+         && tar xzf pack.tgz && grep -q packed pack/file",
+    ),
+    (
+        "make",
+        "printf 'all: made\\nmade:\\n\\techo done > made\\n' > Makefile && make -s && grep -q done made",
+    ),
+    ("here-document", "cat > here <<END\ntext\nEND\ngrep -q text here"),
+    (
+        "large here-document",
+        "wc -c <<END | grep -q 100001\n$(head -c 100000 /dev/zero | tr '\\0' x)\nEND",
+    ),
+    (
+        "find and grep",
+        "mkdir -p a/b && echo needle > a/b/c && find . -name c | grep -q c && grep -rq needle a",
+    ),
+    (
+        "mktemp",
+        "t=$(mktemp) && echo x > \"$t\" && d=$(mktemp -d) && touch \"$d/x\" && rm -r \"$t\" \"$d\"",
+    ),
+    (
+        "process substitution",
+        "diff <(echo same) <(echo same) && echo x | tee /dev/null | grep -q x",
+    ),
+    (
+        "sed, sort, xargs",
+        "printf 'b\\na\\n' > s && sed -i s/a/c/ s && sort s | xargs echo | grep -qx 'b c'",
+    ),
+    (
+        "copy, move, link, remove",
+        "echo x > c1 && cp -a c1 c2 && mv c2 c3 && ln c3 c4 && ln -s c4 c5 && cat c5 && rm c1 c3 c4 c5",
+    ),
+    ("modes and times", "touch m && chmod 755 m && touch -d 2020-01-01 m && mkfifo p && rm m p"),
+    ("strace of an own child", "strace -f -o trace true && grep -q execve trace"),
+    ("background job", "sleep 0.1 & wait $! && (setsid true)"),
+];
+
+fn works(worker: &Worker) -> anyhow::Result<()> {
+    let runner = worker.runner(&Policy::preset())?;
+    let mut problems = Vec::new();
+    for (what, script) in WORK {
+        let finished = shell(worker, &runner, script)?;
+        if finished.code() != Some(0) {
+            let events = runner.events.tail(4);
+            problems.push(format!("{what}: {}\n    last events:\n{events}", finished.report()));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{} problem(s)\n  - {}", problems.len(), problems.join("\n  - "))
+}
+
+fn as_root() -> anyhow::Result<()> {
+    works(&Worker::root("work")?)
+}
+
+fn as_dev() -> anyhow::Result<()> {
+    works(&Worker::dev("work")?)
+}
+
+fn identity() -> anyhow::Result<()> {
+    let worker = Worker::dev("identity")?;
+    let runner = worker.runner(&Policy::preset())?;
+    let finished =
+        shell(&worker, &runner, "echo \"$(id -un) $HOME $USER\"; touch mine; stat -c %U mine")?;
+    ensure!(finished.out == "dev /home/dev dev\ndev\n", "{}", finished.report());
+    Ok(())
+}
+
+fn credentials() -> anyhow::Result<()> {
+    let worker = Worker::dev("credentials")?;
+    let runner = worker.runner(&Policy::preset())?;
+    let finished = shell(&worker, &runner, "cat ~/.ssh/id_ed25519")?;
+    ensure!(finished.code() == Some(1), "{}", finished.report());
+    ensure!(finished.err.contains("Permission denied"), "{}", finished.report());
+    runner.told(&crate::harness::Denial::read(&worker.key).of_key())
+}
