@@ -17,15 +17,25 @@ bitflags::bitflags! {
         const ATTRIBUTES = 1 << 4;
         /// Run a file as a program.
         const EXECUTE = 1 << 5;
-        /// Connect or send to an address.
+        /// Make a socket, connect or send to an address.
         const CONNECT = 1 << 6;
+        /// Look into another process or change it: ptrace, its memory, environment, descriptors.
+        const TRACE = 1 << 7;
+        /// Send a signal to another process.
+        const SIGNAL = 1 << 8;
+        /// Change scheduling or limits of another process.
+        const CONTROL = 1 << 9;
+        /// Mount, unmount, change the root; make a user namespace.
+        const MOUNT = 1 << 10;
+        /// Reach for the kernel itself: BPF, perf, modules, its log, its clock.
+        const KERNEL = 1 << 11;
+        /// Type into a terminal.
+        const TYPE = 1 << 12;
     }
 }
 
 impl Access {
     /// What a `write` rule speaks of: every way to change a file or a name.
-    pub const WRITES: Self = Self::WRITE
-        .union(Self::CREATE)
-        .union(Self::REMOVE)
-        .union(Self::ATTRIBUTES);
+    pub const WRITES: Self =
+        Self::WRITE.union(Self::CREATE).union(Self::REMOVE).union(Self::ATTRIBUTES);
 }

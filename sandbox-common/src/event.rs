@@ -5,8 +5,11 @@
 
 /// Version of the record format; a reader refuses others.
 pub const VERSION: u8 = 1;
-/// Bytes of path text in a [`PathPayload`].
+/// Most bytes of path text in a record.
 pub const PATH_BYTES: usize = 2048;
+/// Room for the name that is being appended when the text is full: the kernel side writes it before
+/// it knows its length.
+pub const PATH_SLACK: usize = 256;
 
 /// First part of every record.
 #[repr(C)]
@@ -48,7 +51,8 @@ pub struct Header {
     pub comm: [u8; 16],
 }
 
-/// An object in a file system.
+/// An object in a file system. `len` bytes of names follow: the path from the superblock's root,
+/// *innermost component first*, each zero-terminated.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
@@ -62,12 +66,42 @@ pub struct PathPayload {
     pub rdev: u32,
     /// `inode.i_mode`; 0 where the object does not exist yet.
     pub mode: u32,
-    /// Bytes used in `names`.
+    /// Bytes of names, at most [`PATH_BYTES`].
     pub len: u32,
-    /// 1 where the outermost components did not fit.
+    /// 1 where the outermost components are missing.
     pub truncated: u32,
-    /// The path from the superblock's root, *innermost component first*, each zero-terminated.
-    pub names: [u8; PATH_BYTES],
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Another process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct ProcessPayload {
+    /// Its process id (the kernel's tgid) in the initial pid namespace.
+    pub pid: u32,
+    /// What was asked for: the signal's number, or the kernel's `PTRACE_MODE_*` bits.
+    pub request: u32,
+    /// Its main thread's name, zero-terminated.
+    pub comm: [u8; 16],
+}
+
+/// A record of kind [`Kind::Process`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct ProcessEvent {
+    /// First part.
+    pub header: Header,
+    /// The other process.
+    pub process: ProcessPayload,
 }
 
 /// An address.
@@ -90,7 +124,7 @@ pub struct NetPayload {
     pub address: [u8; 16],
 }
 
-/// A record of kind [`Kind::Path`].
+/// A record of kind [`Kind::Path`] at its longest; the ring holds only the bytes in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
@@ -102,8 +136,8 @@ pub struct PathEvent {
     pub header: Header,
     /// The object.
     pub path: PathPayload,
-    /// Makes the size a multiple of eight.
-    pub pad: u32,
+    /// The names.
+    pub names: [u8; PATH_BYTES + PATH_SLACK],
 }
 
 /// A record of kind [`Kind::Net`].
@@ -151,6 +185,8 @@ names! {
         Net = 2 "net",
         /// Nothing.
         Task = 3 "task",
+        /// [`ProcessPayload`].
+        Process = 4 "process",
     }
 }
 
@@ -193,6 +229,54 @@ names! {
         PathChmod = 17 "path_chmod",
         /// `security_path_chown`.
         PathChown = 18 "path_chown",
+        /// `security_file_ioctl`.
+        FileIoctl = 19 "file_ioctl",
+        /// `security_ptrace_access_check`.
+        PtraceAccessCheck = 20 "ptrace_access_check",
+        /// `security_ptrace_traceme`.
+        PtraceTraceme = 21 "ptrace_traceme",
+        /// `security_task_kill`.
+        TaskKill = 22 "task_kill",
+        /// `security_task_setnice`.
+        TaskSetnice = 23 "task_setnice",
+        /// `security_task_setioprio`.
+        TaskSetioprio = 24 "task_setioprio",
+        /// `security_task_setscheduler`.
+        TaskSetscheduler = 25 "task_setscheduler",
+        /// `security_task_setrlimit`.
+        TaskSetrlimit = 26 "task_setrlimit",
+        /// `security_task_movememory`.
+        TaskMovememory = 27 "task_movememory",
+        /// `security_task_setpgid`.
+        TaskSetpgid = 28 "task_setpgid",
+        /// `security_sb_mount`.
+        SbMount = 29 "sb_mount",
+        /// `security_sb_remount`.
+        SbRemount = 30 "sb_remount",
+        /// `security_sb_kern_mount`.
+        SbKernMount = 31 "sb_kern_mount",
+        /// `security_sb_umount`.
+        SbUmount = 32 "sb_umount",
+        /// `security_sb_pivotroot`.
+        SbPivotroot = 33 "sb_pivotroot",
+        /// `security_move_mount`.
+        MoveMount = 34 "move_mount",
+        /// `security_create_user_ns`.
+        UsernsCreate = 35 "userns_create",
+        /// `security_bpf`.
+        Bpf = 36 "bpf",
+        /// `security_perf_event_open`.
+        PerfEventOpen = 37 "perf_event_open",
+        /// `security_kernel_module_request`.
+        KernelModuleRequest = 38 "kernel_module_request",
+        /// `security_kernel_load_data`.
+        KernelLoadData = 39 "kernel_load_data",
+        /// `security_kernel_read_file`.
+        KernelReadFile = 40 "kernel_read_file",
+        /// `security_syslog`.
+        Syslog = 41 "syslog",
+        /// `security_settime64`.
+        Settime = 42 "settime",
     }
 }
 
@@ -225,8 +309,12 @@ names! {
         SessionEnded = 12 "session_ended",
         /// Sockets of this family, type or protocol are not allowed.
         SocketKind = 13 "socket_kind",
+        /// The other process is not of the session.
+        Outsider = 14 "outsider",
+        /// No session may do this.
+        Never = 15 "never",
     }
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent);
+crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent, ProcessPayload, ProcessEvent);

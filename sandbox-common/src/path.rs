@@ -111,11 +111,25 @@ pub struct DeviceKey {
     pub dev: u32,
 }
 
-/// The kernel's own encoding of a device number (`MKDEV`, linux/kdev_t.h): 12 bits major, 20 minor.
+/// Key of map `PTYS`: a pseudo-terminal.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct PtyKey {
+    /// `super_block.s_dev` of its devpts, kernel encoding.
+    pub devpts: u32,
+    /// `inode.i_rdev`, kernel encoding.
+    pub dev: u32,
+}
+
+/// The kernel's own encoding of a device number (`MKDEV`, `linux/kdev_t.h`): 12 bits major, 20 minor.
 /// `stat` returns another one.
 pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
     major << 20 | minor & 0xf_ffff
 }
 
 #[cfg(feature = "user")]
-crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Node, DeviceKey);
+crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Node, DeviceKey, PtyKey);

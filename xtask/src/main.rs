@@ -1,2 +1,73 @@
-//! Builds, boots and tests the project.
-fn main() {}
+//! Builds, boots and tests the project. `cargo xtask --help` lists the verbs; one file each.
+
+mod apt;
+mod build;
+mod cache;
+mod ci;
+mod command;
+mod console;
+mod cpio;
+mod image;
+mod initramfs;
+mod kernel;
+mod machine;
+mod modules;
+mod packages;
+mod results;
+mod run;
+mod setup;
+mod test;
+mod toolchain;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, boots and tests the project", version)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Fetch everything the other verbs need: toolchain parts, kernels, the Debian image
+    Setup(setup::Args),
+    /// Build the BPF programs, `sandbox` and the test programs into target/dist
+    Build(build::Args),
+    /// Run a command in a virtual machine
+    Vm(vm::Args),
+    /// Run the tests: on this host, and in machines with each kernel
+    Test(test::Args),
+    /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
+    Run(run::Args),
+    /// Check everything that a change must pass
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Setup(args) => setup::main(&args),
+        Verb::Build(args) => build::main(&args),
+        Verb::Vm(args) => vm::main(&args),
+        Verb::Test(args) => Ok(test::main(&args)),
+        Verb::Run(args) => run::main(&args),
+        Verb::Ci => ci::main(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,28 +1,40 @@
 //! Records of the ring, decoded.
 
-use sandbox_common::event::{Header, NetPayload};
+use super::EngineError;
+use aya::maps::{Map, MapData, RingBuf};
+use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, ProcessPayload, VERSION};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use zerocopy::FromBytes;
 
 /// The ring of denials, to be wrapped in `tokio::io::unix::AsyncFd`.
-#[derive(Debug)]
-pub struct Ring {}
+pub struct Ring(RingBuf<MapData>);
 
-impl std::os::fd::AsRawFd for Ring {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        -1
+impl AsRawFd for Ring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 
 impl Ring {
+    pub(super) fn open(pin: &Path) -> Result<Self, EngineError> {
+        MapData::from_pin(pin)
+            .and_then(Map::from_map_data)
+            .and_then(RingBuf::try_from)
+            .map(Self)
+            .map_err(EngineError::map("DENIALS"))
+    }
+
     /// The next record that waits. A record that cannot be decoded is an error, and the next call
     /// goes on behind it.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: records come in later")]
     pub fn next(&mut self) -> Option<Result<Record, DecodeError>> {
-        None
+        self.0.next().map(|bytes| Record::decode(&bytes))
     }
 }
 
 /// A record that this version does not understand.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event record of {len} bytes: {what}")]
 pub struct DecodeError {
     /// Bytes of the record.
@@ -48,6 +60,13 @@ pub enum Record {
         /// The address.
         net: NetPayload,
     },
+    /// About another process.
+    Process {
+        /// Who, when, why.
+        header: Header,
+        /// The other process.
+        process: ProcessPayload,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -68,4 +87,141 @@ pub struct Object {
     pub components: Vec<Vec<u8>>,
     /// The outermost components are missing.
     pub truncated: bool,
+}
+
+impl Record {
+    /// Decodes the bytes of one record.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let error = |what| DecodeError { len: bytes.len(), what };
+        let (header, rest) =
+            Header::read_from_prefix(bytes).map_err(|_| error("shorter than a header"))?;
+        if header.version != VERSION {
+            return Err(error("of another version"));
+        }
+        match Kind::from_number(header.kind) {
+            Some(Kind::Path) => {
+                let (path, names) = PathPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                let object = object(&path, names).map_err(error)?;
+                Ok(Self::Path { header, object })
+            }
+            Some(Kind::Net) => {
+                let (net, _) = NetPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                Ok(Self::Net { header, net })
+            }
+            Some(Kind::Process) => {
+                let (process, _) = ProcessPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                Ok(Self::Process { header, process })
+            }
+            Some(Kind::Task) => Ok(Self::Task { header }),
+            None => Err(error("of unknown kind")),
+        }
+    }
+
+    /// Who, when, why.
+    pub fn header(&self) -> &Header {
+        match self {
+            Self::Path { header, .. }
+            | Self::Net { header, .. }
+            | Self::Process { header, .. }
+            | Self::Task { header } => header,
+        }
+    }
+}
+
+fn object(path: &PathPayload, names: &[u8]) -> Result<Object, &'static str> {
+    let PathPayload { dev, rdev, mode, len, truncated, pad: _ } = *path;
+    let len = usize::try_from(len).map_err(|_| "with a length out of range")?;
+    let names = names.get(..len).ok_or("shorter than its names")?;
+    let mut components = Vec::new();
+    if !names.is_empty() {
+        let names = names.strip_suffix(&[0]).ok_or("with an unterminated name")?;
+        components.extend(names.split(|byte| *byte == 0).map(<[u8]>::to_vec));
+    }
+    components.reverse();
+    Ok(Object { dev, rdev, mode, components, truncated: truncated != 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
+    fn header(kind: u8) -> Header {
+        Header {
+            version: VERSION,
+            kind,
+            hook: 1,
+            reason: 1,
+            access: 1,
+            session: 1,
+            rule: 3,
+            mode: 1,
+            time: 5,
+            cgroup: 6,
+            pid: 7,
+            tid: 8,
+            uid: 0,
+            pad: 0,
+            comm: *b"cat\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        }
+    }
+
+    fn path_record(names: &[u8]) -> Vec<u8> {
+        let path = PathPayload {
+            dev: 1,
+            rdev: 0,
+            mode: 0o100_644,
+            len: u32::try_from(names.len()).unwrap(),
+            truncated: 0,
+            pad: 0,
+        };
+        [header(Kind::Path as u8).as_bytes(), path.as_bytes(), names].concat()
+    }
+
+    #[test]
+    fn names_come_innermost_first_and_are_turned_round() {
+        let bytes = path_record(b"id_rsa\0.ssh\0root\0");
+        let Ok(Record::Path { object, .. }) = Record::decode(&bytes) else { panic!() };
+        assert_eq!(object.components, [b"root".to_vec(), b".ssh".to_vec(), b"id_rsa".to_vec()]);
+        let Ok(Record::Path { object, .. }) = Record::decode(&path_record(b"")) else { panic!() };
+        assert!(object.components.is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_short_is_refused() {
+        let bytes = path_record(b"id_rsa\0.ssh\0");
+        for len in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert_eq!(
+            Record::decode(&path_record(b"x")).unwrap_err().what,
+            "with an unterminated name"
+        );
+    }
+
+    #[test]
+    fn other_versions_and_kinds_are_refused() {
+        let mut other = header(Kind::Task as u8);
+        assert!(Record::decode(other.as_bytes()).is_ok());
+        other.kind = 77;
+        assert_eq!(Record::decode(other.as_bytes()).unwrap_err().what, "of unknown kind");
+        other.version = 2;
+        assert_eq!(Record::decode(other.as_bytes()).unwrap_err().what, "of another version");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Record::decode(&bytes);
+        }
+
+        #[test]
+        fn no_payload_panics(kind in 0_u8..5, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Record::decode(&[header(kind).as_bytes(), &rest].concat());
+        }
+    }
 }

@@ -1,1 +1,304 @@
-//! Placeholder of features.
+//! What this machine offers for enforcement, and how to mend what it does not.
+//!
+//! Seeing is not proof: a kernel may list everything and still refuse, or attach and never ask.
+//! [`canary`](crate::session::canary) proves; this says early and exactly what is missing.
+
+mod hooks;
+
+pub use hooks::{HookFact, HookState};
+
+use crate::kernel::btf::{Btf, BtfError};
+use crate::kernel::layout::{self, LayoutError};
+use crate::kernel::mounts::{Mount, MountError, MountTable, to_components, to_path};
+use rustix::thread::CapabilitySet;
+use sandbox_common::layout::KernelLayout;
+use std::io;
+use std::path::PathBuf;
+
+/// Where to look. Other places only serve tests: there is no option and no variable for them.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// Types of the kernel.
+    pub btf: PathBuf,
+    /// securityfs.
+    pub securityfs: PathBuf,
+    /// The mount table of this process.
+    pub mountinfo: PathBuf,
+    /// bpffs.
+    pub bpffs: PathBuf,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self {
+            btf: crate::kernel::btf::KERNEL.into(),
+            securityfs: "/sys/kernel/security".into(),
+            mountinfo: "/proc/self/mountinfo".into(),
+            bpffs: "/sys/fs/bpf".into(),
+        }
+    }
+}
+
+/// All that can be seen, good or bad.
+#[derive(Debug)]
+pub struct Survey {
+    /// `uname -r`.
+    pub release: String,
+    /// Effective user id is 0.
+    pub root: bool,
+    /// Capabilities that loading needs and this process lacks.
+    pub lacking: Vec<&'static str>,
+    /// Types of the kernel.
+    pub btf: Result<Btf, BtfError>,
+    /// Offsets of the structures; `None` without BTF.
+    pub layout: Option<Result<KernelLayout<u32>, LayoutError>>,
+    /// The hooks; `None` without BTF.
+    pub hooks: Option<Result<Vec<HookFact>, BtfError>>,
+    /// Active LSMs, in their order.
+    pub lsms: io::Result<Vec<String>>,
+    /// Where cgroup v2 is mounted.
+    pub cgroup2: Result<Option<PathBuf>, MountError>,
+    /// Where bpffs is mounted; `None` where nothing of that type lies at [`Paths::bpffs`].
+    pub bpffs: Option<PathBuf>,
+    paths: Paths,
+}
+
+/// What `run` and `doctor` work with: nothing needed is missing, as far as can be seen.
+#[derive(Debug)]
+pub struct Facts {
+    /// `uname -r`.
+    pub release: String,
+    /// Offsets of the structures.
+    pub layout: KernelLayout<u32>,
+    /// The hooks.
+    pub hooks: Vec<HookFact>,
+    /// Where cgroup v2 is mounted.
+    pub cgroup2: PathBuf,
+    /// Where bpffs is mounted.
+    pub bpffs: PathBuf,
+}
+
+/// Something needed that is not there. The text says what it means, [`mend`](Self::mend) what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Missing {
+    /// Not root.
+    #[error("this process is not root: the kernel lets only root load the programs")]
+    Root,
+    /// Root without its capabilities.
+    #[error("this process lacks {}: the kernel will refuse to load the programs", lacking.join(", "))]
+    Capabilities {
+        /// Their names.
+        lacking: Vec<&'static str>,
+    },
+    /// No BTF, or none that can be read.
+    #[error("the kernel's types are not known: {0}")]
+    Btf(BtfError),
+    /// Structures are not as the programs expect.
+    #[error("{0}")]
+    Layout(LayoutError),
+    /// The active LSMs cannot be seen.
+    #[error("cannot see which LSMs are active: {file}: {source}", file = file.display())]
+    LsmsUnknown {
+        /// The file that lists them.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// BPF is no LSM here.
+    #[error("`bpf` is not among the active LSMs ({}): programs would load, and the kernel would never ask them", active.join(","))]
+    BpfLsm {
+        /// Those that are active.
+        active: Vec<String>,
+        /// The kernel has it, only its command line leaves it out.
+        built: bool,
+    },
+    /// The mount table cannot be read.
+    #[error("{0}")]
+    MountTable(MountError),
+    /// No cgroup v2.
+    #[error("cgroup v2 is not mounted: a session is a cgroup, so none can be made")]
+    Cgroup2,
+    /// No bpffs.
+    #[error("no bpffs is mounted at {}: enforcement could not outlive this process", at.display())]
+    Bpffs {
+        /// Where one is expected.
+        at: PathBuf,
+    },
+    /// A hook that cannot be used.
+    #[error("{}", hook_text(.0))]
+    Hook(HookFact),
+}
+
+fn hook_text(fact: &HookFact) -> String {
+    let name = fact.hook.name();
+    match &fact.state {
+        HookState::Changed { found, expected } => {
+            let found: Vec<_> = found.iter().map(|param| param.type_name.as_str()).collect();
+            format!(
+                "this kernel's hook {name} takes ({}) where ({}) was expected: a program would read the wrong object",
+                found.join(", "),
+                expected.join(", ")
+            )
+        }
+        _ => format!("this kernel has no hook {name}: {}", fact.absence),
+    }
+}
+
+impl Missing {
+    /// What to do about it, in one or more lines.
+    pub fn mend(&self) -> String {
+        match self {
+            Self::Root => "run it as root: `sudo sandbox …`".into(),
+            Self::Capabilities { .. } => {
+                "run it in the initial user namespace with these capabilities; in a container they must be added".into()
+            }
+            Self::Btf(BtfError::Read { .. }) => {
+                "use a kernel with CONFIG_DEBUG_INFO_BTF=y (every current distribution kernel has it) and mount sysfs: `mount -t sysfs sysfs /sys`".into()
+            }
+            Self::Btf(_) | Self::Layout(_) | Self::Hook(HookFact { state: HookState::Changed { .. }, .. }) => {
+                "use a kernel that docs/kernel.md names, or a newer version of sandbox; please report this with the output of `uname -r`".into()
+            }
+            Self::LsmsUnknown { file, .. } => {
+                let at = file.parent().unwrap_or(file).display();
+                format!("`mount -t securityfs securityfs {at}`; where that fails the kernel is built without CONFIG_SECURITYFS")
+            }
+            Self::BpfLsm { built: false, .. } => {
+                "use a kernel built with CONFIG_BPF_LSM=y; Debian's, Fedora's and Arch's are".into()
+            }
+            Self::BpfLsm { active, .. } => {
+                let list = active.iter().filter(|lsm| *lsm != "capability").map(|lsm| format!("{lsm},"));
+                let parameter = format!("lsm={}bpf", list.collect::<String>());
+                format!(
+                    "boot with the kernel parameter `{parameter}`\n\
+                     on Debian and Ubuntu: add it to GRUB_CMDLINE_LINUX in /etc/default/grub, then `update-grub` and reboot\n\
+                     on Fedora and RHEL: `grubby --update-kernel=ALL --args={parameter}` and reboot"
+                )
+            }
+            Self::MountTable(_) => "`mount -t proc proc /proc`".into(),
+            Self::Cgroup2 => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
+            Self::Bpffs { at } => format!("`mount -t bpf bpf {}`", at.display()),
+            Self::Hook(_) => "use a kernel of 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y".into(),
+        }
+    }
+}
+
+/// Looks at the running kernel; everything that is missing at once, the first cause first.
+pub fn require() -> Result<Facts, Vec<Missing>> {
+    Survey::take(Paths::default()).facts()
+}
+
+impl Survey {
+    /// Looks; changes nothing and needs no privilege.
+    pub fn take(paths: Paths) -> Self {
+        let btf = Btf::read(&paths.btf);
+        let table = std::fs::read(&paths.mountinfo)
+            .map_err(|source| MountError::Read {
+                path: paths.mountinfo.display().to_string(),
+                source,
+            })
+            .and_then(|text| MountTable::parse(&text));
+        let bpffs = table.as_ref().ok().and_then(|table| {
+            let holder = table.holder(&to_components(&paths.bpffs))?;
+            let there = holder.fs_type == "bpf" && to_path(&holder.point) == paths.bpffs;
+            there.then(|| paths.bpffs.clone())
+        });
+        Self {
+            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            root: rustix::process::geteuid().is_root(),
+            lacking: lacking(),
+            layout: btf.as_ref().ok().map(layout::read),
+            hooks: btf.as_ref().ok().map(hooks::hooks),
+            btf,
+            lsms: std::fs::read_to_string(paths.securityfs.join("lsm"))
+                .map(|text| text.trim().split(',').map(str::to_owned).collect()),
+            cgroup2: table.map(|table| {
+                let whole = |mount: &&Mount| mount.fs_type == "cgroup2" && mount.root.is_empty();
+                table.visible().find(whole).map(|mount| to_path(&mount.point))
+            }),
+            bpffs,
+            paths,
+        }
+    }
+
+    /// `bpf` is an active LSM.
+    pub fn bpf_lsm(&self) -> bool {
+        self.lsms.as_ref().is_ok_and(|lsms| lsms.iter().any(|lsm| lsm == "bpf"))
+    }
+
+    /// The facts, or everything that is missing.
+    pub fn facts(self) -> Result<Facts, Vec<Missing>> {
+        let mut missing = Vec::new();
+        if !self.root {
+            missing.push(Missing::Root);
+        } else if !self.lacking.is_empty() {
+            missing.push(Missing::Capabilities { lacking: self.lacking.clone() });
+        }
+        let bpf_lsm = self.bpf_lsm();
+        if let Err(error) = self.btf {
+            missing.push(Missing::Btf(error));
+        }
+        let layout = self
+            .layout
+            .and_then(|layout| layout.map_err(|error| missing.push(Missing::Layout(error))).ok());
+        let hooks = self
+            .hooks
+            .and_then(|hooks| hooks.map_err(|error| missing.push(Missing::Btf(error))).ok());
+        let built = hooks
+            .as_ref()
+            .is_none_or(|hooks| hooks.iter().any(|fact| fact.state != HookState::Absent));
+        match self.lsms {
+            Err(source) => {
+                let file = self.paths.securityfs.join("lsm");
+                missing.push(Missing::LsmsUnknown { file, source });
+            }
+            Ok(active) if !bpf_lsm => missing.push(Missing::BpfLsm { active, built }),
+            Ok(_) => {}
+        }
+        let cgroup2 = match self.cgroup2 {
+            Ok(Some(at)) => Some(at),
+            Ok(None) => {
+                missing.push(Missing::Cgroup2);
+                None
+            }
+            Err(error) => {
+                missing.push(Missing::MountTable(error));
+                None
+            }
+        };
+        if self.bpffs.is_none() {
+            missing.push(Missing::Bpffs { at: self.paths.bpffs });
+        }
+        // Without CONFIG_BPF_LSM every hook is absent; one reason says it.
+        for fact in hooks.iter().flatten().filter(|fact| built && fact.stops()) {
+            missing.push(Missing::Hook(fact.clone()));
+        }
+        match (layout, hooks, cgroup2, self.bpffs) {
+            (Some(layout), Some(hooks), Some(cgroup2), Some(bpffs)) if missing.is_empty() => {
+                Ok(Facts { release: self.release, layout, hooks, cgroup2, bpffs })
+            }
+            _ => Err(missing),
+        }
+    }
+}
+
+/// Capabilities that are needed and not effective. `CAP_SYS_ADMIN` includes the others for BPF.
+fn lacking() -> Vec<&'static str> {
+    let effective =
+        rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    if effective.contains(CapabilitySet::SYS_ADMIN) {
+        return Vec::new();
+    }
+    [
+        (CapabilitySet::BPF, "CAP_BPF"),
+        (CapabilitySet::PERFMON, "CAP_PERFMON"),
+        (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    ]
+    .into_iter()
+    .filter(|(capability, _)| !effective.contains(*capability))
+    .map(|(_, name)| name)
+    .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,64 @@
-//! What a user writes, and what the kernel gets: source, check, compile.
+//! What a user writes, and what the kernel gets: source, parse, check, expand, compile.
 
+pub mod check;
+mod compile;
+#[cfg(test)]
+mod compile_tests;
 pub mod compiled;
+pub mod decide;
+pub mod diagnostic;
+pub mod expand;
+mod parse;
+#[cfg(test)]
+mod parse_tests;
+pub mod ports;
+pub mod preset;
+pub mod rule;
+pub mod source;
+mod trie;
+pub mod workspace;
+
+pub use compile::compile;
+pub use diagnostic::PolicyError;
+pub use expand::Context;
+pub use parse::LIST_KEYS;
+pub use rule::Policy;
+
+use diagnostic::Diagnostic;
+use source::Source;
+use std::path::Path;
+
+/// The layer of a policy file that a user names.
+const USER_LAYER: &str = "user";
+
+/// Reads and checks a policy file; without one, the preset `default`.
+pub fn load(path: Option<&Path>) -> Result<Policy, PolicyError> {
+    let source = match path {
+        Some(path) => read(path)?,
+        None => preset::source(preset::NAMES[0]).ok_or_else(|| {
+            Diagnostic::file("preset:default", "the preset is missing", "name a policy file")
+        })?,
+    };
+    parse::parse(source)
+}
+
+/// Reads and checks a policy that is already in memory; `name` is what messages call it.
+pub fn load_text(name: &str, text: String) -> Result<Policy, PolicyError> {
+    parse::parse(Source::new(name, USER_LAYER, text))
+}
+
+fn read(path: &Path) -> Result<Source, PolicyError> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| {
+        Diagnostic::file(&name, format!("cannot read the policy: {error}"), "check the file's name")
+    })?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Source::new(name, USER_LAYER, text)),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let source = Source::new(name, USER_LAYER, text);
+            Err(source.error(at..at + 1, "the file is not UTF-8", "save it as UTF-8").into())
+        }
+    }
+}

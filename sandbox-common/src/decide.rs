@@ -1,0 +1,241 @@
+//! The decisions of the hooks: plain values in, a [`Decision`] out.
+//!
+//! They run in the kernel and, unchanged, in the tests of this crate.
+
+use crate::Access;
+use crate::event::Reason;
+use crate::path::Rights;
+
+/// What a hook decided. Small enough to be returned in one register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Decision {
+    /// What was attempted and is not allowed; meaningless where allowed.
+    pub denied: u32,
+    /// The rule that decided, 0 the default.
+    pub rule: u16,
+    /// 0: allowed. Else a [`Reason`].
+    pub reason: u16,
+}
+
+impl Decision {
+    /// Allowed.
+    pub const ALLOW: Self = Self { denied: 0, rule: 0, reason: 0 };
+
+    /// Denied for `reason`, whatever the rules say.
+    #[inline(always)]
+    pub const fn deny(reason: Reason, denied: Access) -> Self {
+        Self { denied: denied.bits(), rule: 0, reason: reason as u16 }
+    }
+
+    /// Whether the operation may go on.
+    #[inline(always)]
+    pub const fn allowed(self) -> bool {
+        self.reason == 0
+    }
+}
+
+/// Where an object lies, by the walk through the trie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Place {
+    /// Rights of the object itself.
+    pub own: Rights,
+    /// Rights that everything beneath inherits.
+    pub below: Rights,
+    /// Number of rules' places just beneath: not 0 where rules speak of something deeper.
+    pub edges: u32,
+    /// 0, or the [`Reason`] why there is no place: every access is denied.
+    pub fault: u16,
+    /// 1 where the superblock is none that the policy knows.
+    pub unknown: u16,
+}
+
+impl Place {
+    /// No place: denied for `reason`.
+    #[inline(always)]
+    pub const fn fault(reason: Reason) -> Self {
+        const NONE: Rights = Rights { allow: 0, read_rule: 0, write_rule: 0 };
+        Self { own: NONE, below: NONE, edges: 0, fault: reason as u16, unknown: 0 }
+    }
+}
+
+/// May an object at `place` be accessed so?
+#[inline(always)]
+pub const fn access(place: &Place, wanted: Access) -> Decision {
+    if place.fault != 0 {
+        return Decision { denied: wanted.bits(), rule: 0, reason: place.fault };
+    }
+    let denied = wanted.bits() & !place.own.allow;
+    if denied == 0 {
+        return Decision::ALLOW;
+    }
+    let reads = Access::READ.union(Access::EXECUTE).bits();
+    let rule = if denied & reads != 0 { place.own.read_rule } else { place.own.write_rule };
+    let reason = if rule != 0 {
+        Reason::Rule
+    } else if place.unknown != 0 {
+        Reason::UnknownFilesystem
+    } else {
+        Reason::Default
+    };
+    Decision { denied, rule, reason: reason as u16 }
+}
+
+/// May an object move from a place to another (rename), as far as its rights are concerned?
+///
+/// It must not gain what its old place did not grant, neither itself nor what lies beneath. A
+/// directory with rules' places beneath stays where it is, and none may take such a place: its
+/// content would leave or enter the rules' reach.
+#[inline(always)]
+pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
+    let moved = Access::CREATE.union(Access::REMOVE);
+    if directory && (from.edges != 0 || to.edges != 0) {
+        return Decision::deny(Reason::RuleBeneath, moved);
+    }
+    gain(from, to, directory, moved)
+}
+
+/// May an object get a second name (link)?
+///
+/// The source must be the agent's to read and to write, and the new name must not grant more.
+#[inline(always)]
+pub const fn linking(from: &Place, to: &Place) -> Decision {
+    let decision = access(from, Access::READ.union(Access::WRITE));
+    if !decision.allowed() {
+        return decision;
+    }
+    gain(from, to, false, Access::CREATE)
+}
+
+#[inline(always)]
+const fn gain(from: &Place, to: &Place, directory: bool, denied: Access) -> Decision {
+    if to.own.allow & !from.own.allow != 0 || directory && to.below.allow & !from.below.allow != 0 {
+        let lost = to.own.allow & !from.own.allow;
+        let rule =
+            if lost & Access::READ.bits() != 0 { from.own.read_rule } else { from.own.write_rule };
+        return Decision { denied: denied.bits(), rule, reason: Reason::Gain as u16 };
+    }
+    Decision::ALLOW
+}
+
+/// May a socket of this kind be made at all? Everything that later hooks cannot judge is refused.
+///
+/// Allowed are unix sockets, TCP and UDP over IPv4 and IPv6, and netlink's route family, which
+/// programs use to look at interfaces. `kernel` sockets are the kernel's own.
+#[inline(always)]
+pub const fn socket(family: u32, kind: u32, protocol: u32, kernel: bool) -> Decision {
+    const UNIX: u32 = 1;
+    const INET: u32 = 2;
+    const INET6: u32 = 10;
+    const NETLINK: u32 = 16;
+    const STREAM: u32 = 1;
+    const DGRAM: u32 = 2;
+    const TCP: u32 = 6;
+    const UDP: u32 = 17;
+    const MPTCP: u32 = 262;
+    const ROUTE: u32 = 0;
+    let allowed = kernel
+        || match family {
+            UNIX => true,
+            INET | INET6 => match kind {
+                STREAM => matches!(protocol, 0 | TCP | MPTCP),
+                DGRAM => matches!(protocol, 0 | UDP),
+                _ => false,
+            },
+            NETLINK => protocol == ROUTE,
+            _ => false,
+        };
+    if allowed { Decision::ALLOW } else { Decision::deny(Reason::SocketKind, Access::CONNECT) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READS: Access = Access::READ.union(Access::EXECUTE);
+
+    fn place(own: Access, below: Access) -> Place {
+        let rights = |allow: Access| Rights { allow: allow.bits(), read_rule: 3, write_rule: 4 };
+        Place { own: rights(own), below: rights(below), edges: 0, fault: 0, unknown: 0 }
+    }
+
+    #[test]
+    fn access_names_what_is_missing_and_the_rule_that_took_it() {
+        let place = place(READS, READS);
+        assert!(access(&place, Access::READ).allowed());
+        let denied = access(&place, Access::READ | Access::WRITE);
+        assert_eq!(denied.denied, Access::WRITE.bits());
+        assert_eq!((denied.rule, denied.reason), (4, Reason::Rule as u16));
+        let denied = access(&self::place(Access::WRITES, READS), Access::READ);
+        assert_eq!((denied.denied, denied.rule), (Access::READ.bits(), 3));
+    }
+
+    #[test]
+    fn without_a_rule_the_reason_is_the_default_or_the_file_system() {
+        let mut place = place(READS, READS);
+        place.own.write_rule = 0;
+        assert_eq!(access(&place, Access::WRITE).reason, Reason::Default as u16);
+        place.unknown = 1;
+        assert_eq!(access(&place, Access::WRITE).reason, Reason::UnknownFilesystem as u16);
+    }
+
+    #[test]
+    fn no_place_denies_everything() {
+        let fault = Place::fault(Reason::TooDeep);
+        assert_eq!(access(&fault, Access::READ).reason, Reason::TooDeep as u16);
+        assert!(!linking(&fault, &place(READS, READS)).allowed());
+    }
+
+    #[test]
+    fn moving_never_gains() {
+        let all = READS | Access::WRITES;
+        let open = place(all, all);
+        let hidden = place(Access::WRITES, Access::WRITES);
+        assert!(moving(&open, &open, true).allowed());
+        assert!(moving(&open, &hidden, false).allowed());
+        let denied = moving(&hidden, &open, false);
+        assert_eq!((denied.reason, denied.rule), (Reason::Gain as u16, 3));
+        let hidden_inside = place(all, Access::WRITES);
+        assert!(moving(&hidden_inside, &open, false).allowed());
+        assert_eq!(moving(&hidden_inside, &open, true).reason, Reason::Gain as u16);
+    }
+
+    #[test]
+    fn a_directory_with_rules_beneath_stays() {
+        let all = READS | Access::WRITES;
+        let mut ruled = place(all, all);
+        ruled.edges = 1;
+        let open = place(all, all);
+        assert_eq!(moving(&ruled, &open, true).reason, Reason::RuleBeneath as u16);
+        assert_eq!(moving(&open, &ruled, true).reason, Reason::RuleBeneath as u16);
+        assert!(moving(&open, &ruled, false).allowed());
+    }
+
+    #[test]
+    fn linking_needs_a_source_to_read_and_write() {
+        let all = READS | Access::WRITES;
+        assert!(linking(&place(all, all), &place(all, all)).allowed());
+        assert!(!linking(&place(READS, READS), &place(READS, READS)).allowed());
+        assert!(!linking(&place(Access::WRITES, all), &place(all, all)).allowed());
+    }
+
+    #[test]
+    fn only_the_listed_sockets_are_made() {
+        let allowed = |f, k, p| socket(f, k, p, false).allowed();
+        for family in 0..46 {
+            for kind in 0..11 {
+                for protocol in (0..=262).filter(|p| *p < 143 || *p > 254) {
+                    let expected = match family {
+                        1 => true,
+                        16 => protocol == 0,
+                        2 | 10 => matches!((kind, protocol), (1, 0 | 6 | 262) | (2, 0 | 17)),
+                        _ => false,
+                    };
+                    assert_eq!(allowed(family, kind, protocol), expected);
+                }
+            }
+        }
+        assert!(socket(17, 3, 0, true).allowed());
+    }
+}

@@ -1,0 +1,3 @@
+//! The programs attached to each session's cgroup.
+
+mod address;

@@ -1,0 +1,144 @@
+//! Records for the ring.
+
+use crate::kernel::task::{self, Task};
+use crate::kernel::vfs::Dentry;
+use crate::maps::{DENIALS, LOST};
+use crate::path::Scratch;
+use crate::subject::Member;
+use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
+use core::ffi::{c_long, c_void};
+use sandbox_common::decide::Decision;
+use sandbox_common::event::{
+    Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, ProcessEvent,
+    ProcessPayload, VERSION,
+};
+use sandbox_common::path::WALK_DEPTH;
+
+#[inline(always)]
+fn header(kind: Kind, hook: Hook, member: &Member, decision: Decision) -> Header {
+    let (pid, tid) = task::ids();
+    Header {
+        version: VERSION,
+        kind: kind as u8,
+        hook: hook as u8,
+        reason: decision.reason as u8,
+        access: decision.denied,
+        session: member.subject.session,
+        rule: decision.rule,
+        mode: member.subject.mode as u16,
+        time: task::boot_time(),
+        cgroup: member.cgroup,
+        pid,
+        tid,
+        uid: task::uid(),
+        pad: 0,
+        comm: task::comm(),
+    }
+}
+
+/// Sends `len` bytes. What finds no room is counted.
+#[inline(always)]
+fn send<T>(record: *const T, len: u32) {
+    // SAFETY: the verifier checks that `len` bytes of the record may be read.
+    let status = unsafe {
+        bpf_ringbuf_output(
+            (&raw const DENIALS).cast_mut().cast(),
+            record.cast_mut().cast(),
+            u64::from(len),
+            0,
+        )
+    };
+    if status != 0
+        && let Some(lost) = LOST.get_ptr_mut(0)
+    {
+        // SAFETY: this CPU's own counter; a count lost to preemption is a count of losses.
+        unsafe { *lost += 1 };
+    }
+}
+
+/// About the object whose ancestors are in `scratch.chain`.
+#[inline(always)]
+pub(crate) fn path(
+    scratch: &mut Scratch,
+    hook: Hook,
+    member: &Member,
+    decision: Decision,
+    dentry: Dentry,
+) {
+    let inode = dentry.inode();
+    scratch.event.header = header(Kind::Path, hook, member, decision);
+    scratch.event.path = PathPayload {
+        dev: dentry.superblock().dev(),
+        rdev: inode.rdev(),
+        mode: inode.mode(),
+        len: 0,
+        truncated: u32::from(scratch.ended == 0),
+        pad: 0,
+    };
+    let mut context = Context { scratch };
+    let fixed = (size_of::<Header>() + size_of::<PathPayload>()) as u32;
+    // SAFETY: the context outlives the call, and the verifier follows `append`.
+    unsafe {
+        bpf_loop(WALK_DEPTH as u32, append as *mut c_void, (&raw mut context).cast(), 0);
+    }
+    let mut len = scratch.event.path.len;
+    if len > PATH_BYTES as u32 {
+        len = PATH_BYTES as u32;
+    }
+    send(&raw const scratch.event, fixed + len);
+}
+
+struct Context {
+    scratch: *mut Scratch,
+}
+
+/// Appends one component's name. Returns 1 to stop.
+unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
+    // SAFETY: `path` passes its own context, and the verifier follows the pointers.
+    let scratch = unsafe { &mut *(*context).scratch };
+    if index >= scratch.depth {
+        return 1;
+    }
+    let used = scratch.event.path.len;
+    let name = scratch.chain[index as usize & (WALK_DEPTH - 1)].name_address();
+    let names = (&raw mut scratch.event.names).cast::<u8>();
+    let written = match name {
+        // SAFETY: masked, the start is within the text, and the slack has room for a whole name.
+        Some(name) => unsafe {
+            bpf_probe_read_kernel_str(
+                names.add(used as usize & (PATH_BYTES - 1)).cast(),
+                PATH_SLACK as u32,
+                name as *const c_void,
+            )
+        },
+        None => -1,
+    };
+    if written <= 0 || i64::from(used) + written > PATH_BYTES as i64 {
+        scratch.event.path.truncated = 1;
+        return 1;
+    }
+    scratch.event.path.len = used + written as u32;
+    0
+}
+
+/// About an address.
+#[inline(always)]
+pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
+    let event = NetEvent { header: header(Kind::Net, hook, member, decision), net };
+    send(&raw const event, size_of::<NetEvent>() as u32);
+}
+
+/// About the task itself.
+#[inline(always)]
+pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
+    let header = header(Kind::Task, hook, member, decision);
+    send(&raw const header, size_of::<Header>() as u32);
+}
+
+/// About another process.
+#[inline(always)]
+pub(crate) fn process(hook: Hook, member: &Member, decision: Decision, task: Task, request: u32) {
+    let process = ProcessPayload { pid: task.pid(), request, comm: task.comm() };
+    let event = ProcessEvent { header: header(Kind::Process, hook, member, decision), process };
+    send(&raw const event, size_of::<ProcessEvent>() as u32);
+}

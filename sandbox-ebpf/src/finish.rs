@@ -1,0 +1,71 @@
+//! The last step of every hook: report, and turn the decision into the kernel's number.
+
+use crate::event;
+use crate::kernel::task::Task;
+use crate::kernel::vfs::Dentry;
+use crate::path::Scratch;
+use crate::subject::Member;
+use sandbox_common::decide::Decision;
+use sandbox_common::event::{Hook, NetPayload};
+use sandbox_common::subject::Mode;
+
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+
+/// Whether a denial fails the operation.
+#[inline(always)]
+fn enforces(member: &Member) -> bool {
+    !matches!(Mode::of(member.subject.mode), Mode::Audit)
+}
+
+/// For a decision about the object whose ancestors are in `scratch`.
+#[inline(always)]
+pub(crate) fn path(
+    scratch: &mut Scratch,
+    hook: Hook,
+    member: &Member,
+    decision: Decision,
+    dentry: Dentry,
+) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    event::path(scratch, hook, member, decision, dentry);
+    if enforces(member) { -EACCES } else { 0 }
+}
+
+/// For a decision about the task, or one without working memory to tell more.
+#[inline(always)]
+pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    event::task(hook, member, decision);
+    if enforces(member) { -EPERM } else { 0 }
+}
+
+/// For a decision about another process.
+#[inline(always)]
+pub(crate) fn process(
+    hook: Hook,
+    member: &Member,
+    decision: Decision,
+    task: Task,
+    request: u32,
+) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    event::process(hook, member, decision, task, request);
+    if enforces(member) { -EPERM } else { 0 }
+}
+
+/// For a cgroup program: 1 lets the call go on, 0 fails it with EPERM.
+#[inline(always)]
+pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, address: NetPayload) -> i32 {
+    if decision.allowed() {
+        return 1;
+    }
+    event::net(hook, member, decision, address);
+    i32::from(!enforces(member))
+}

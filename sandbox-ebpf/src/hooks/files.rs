@@ -1,0 +1,109 @@
+//! Opening and truncating files.
+
+use super::{member, object};
+use crate::finish;
+use crate::kernel::vfs::{Dentry, File, Path};
+use crate::maps::{DEVICES, PTYS};
+use crate::path;
+use crate::subject::Member;
+use aya_ebpf::macros::lsm;
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::Access;
+use sandbox_common::decide::{self, Decision};
+use sandbox_common::event::{Hook, Reason};
+use sandbox_common::path::DeviceKey;
+
+const S_IFMT: u32 = 0o170_000;
+pub(super) const S_IFCHR: u32 = 0o020_000;
+pub(super) const S_IFBLK: u32 = 0o060_000;
+/// include/uapi/asm-generic/fcntl.h
+const O_ACCMODE: u32 = 3;
+/// `__O_TMPFILE`, include/uapi/asm-generic/fcntl.h
+const O_TMPFILE: u32 = 0o20_000_000;
+
+/// `int security_file_open(struct file *file)`: open, openat2, `open_by_handle_at`, exec, io_uring,
+/// and the reopening of an `O_PATH` descriptor. Runs after a new file was made.
+#[lsm(hook = "file_open")]
+pub(crate) fn file_open(ctx: LsmContext) -> i32 {
+    let file = File(ctx.arg(0));
+    member(&ctx, 1, Hook::FileOpen, |member, scratch| {
+        let dentry = file.dentry();
+        if dentry.superblock().is_anonymous() {
+            return 0;
+        }
+        const BOTH: Access = Access::READ.union(Access::WRITE);
+        // FMODE_READ and FMODE_WRITE are READ and WRITE. Access mode 3 gives neither, only ioctl:
+        // it must be allowed both.
+        let mut wanted = if file.flags() & O_ACCMODE == O_ACCMODE {
+            BOTH
+        } else {
+            Access::from_bits_retain(file.mode() & BOTH.bits())
+        };
+        if file.flags() & O_TMPFILE != 0 {
+            wanted = wanted.union(Access::CREATE);
+        }
+        let place = path::place(scratch, member, dentry);
+        let decision = match device(member, dentry, wanted) {
+            Some(decision) => decision,
+            None => decide::access(&place, wanted),
+        };
+        finish::path(scratch, Hook::FileOpen, member, decision, dentry)
+    })
+}
+
+/// Devices go by their number, wherever their node lies.
+#[inline(always)]
+fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
+    let inode = dentry.inode();
+    let kind = inode.mode() & S_IFMT;
+    if kind != S_IFCHR && kind != S_IFBLK {
+        return None;
+    }
+    if member.fault != 0 {
+        return Some(Decision { denied: wanted.bits(), rule: 0, reason: member.fault });
+    }
+    let key = DeviceKey { slot: member.subject.slot, kind, dev: inode.rdev() };
+    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
+    let allowed = match unsafe { DEVICES.get(&key) } {
+        Some(allowed) => *allowed,
+        None if is_own_pty(member, dentry) => wanted.bits(),
+        None => 0,
+    };
+    let denied = wanted.bits() & !allowed;
+    Some(if denied == 0 {
+        Decision::ALLOW
+    } else {
+        Decision { denied, rule: 0, reason: Reason::Device as u16 }
+    })
+}
+
+/// Whether a member of the same session made this pseudo-terminal.
+#[inline(always)]
+fn is_own_pty(member: &Member, dentry: Dentry) -> bool {
+    let Some(key) = dentry.pty() else { return false };
+    // SAFETY: as above.
+    unsafe { PTYS.get(&key) }.copied() == Some(member.cgroup)
+}
+
+/// `int security_path_truncate(const struct path *path)`: truncate(2); before 6.2 also `O_TRUNC`
+/// and ftruncate(2).
+#[lsm(hook = "path_truncate")]
+pub(crate) fn path_truncate(ctx: LsmContext) -> i32 {
+    let path = Path(ctx.arg(0));
+    object(&ctx, 1, Hook::PathTruncate, path.dentry(), Access::WRITE)
+}
+
+/// `int security_file_truncate(struct file *file)`, 6.2 and later: `O_TRUNC` and ftruncate(2).
+#[lsm(hook = "file_truncate")]
+pub(crate) fn file_truncate(ctx: LsmContext) -> i32 {
+    let file = File(ctx.arg(0));
+    member(&ctx, 1, Hook::FileTruncate, |member, scratch| {
+        let dentry = file.dentry();
+        if dentry.superblock().is_anonymous() {
+            return 0;
+        }
+        let place = path::place(scratch, member, dentry);
+        let decision = decide::access(&place, Access::WRITE);
+        finish::path(scratch, Hook::FileTruncate, member, decision, dentry)
+    })
+}

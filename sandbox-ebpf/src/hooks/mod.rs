@@ -1,0 +1,60 @@
+//! The LSM hooks, one file a family. Each names its kernel prototype (`security/security.c`); the
+//! last argument of every program is the verdict of the LSMs before it, which is honoured.
+
+mod attributes;
+mod files;
+mod mounts;
+mod names;
+mod processes;
+mod sockets;
+mod surface;
+mod tasks;
+mod terminals;
+
+use crate::finish;
+use crate::kernel::vfs::Dentry;
+use crate::path::{self, Scratch};
+use crate::subject::{self, Member};
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::Access;
+use sandbox_common::decide::{self, Decision};
+use sandbox_common::event::{Hook, Reason};
+
+/// Runs `judge` for a member; a bystander and an earlier denial pass through.
+///
+/// `previous` is the index of the earlier verdict among the hook's arguments.
+#[inline(always)]
+fn member(
+    ctx: &LsmContext,
+    previous: usize,
+    hook: Hook,
+    judge: impl FnOnce(&Member, &mut Scratch) -> i32,
+) -> i32 {
+    let verdict: i32 = ctx.arg(previous);
+    if verdict != 0 {
+        return verdict;
+    }
+    let Some(member) = subject::current() else { return 0 };
+    let scratch = path::scratch();
+    if scratch.is_null() {
+        return finish::task(hook, &member, Decision::deny(Reason::NoMemory, Access::empty()));
+    }
+    // SAFETY: not null, and nobody else has this task's storage at hand.
+    judge(&member, unsafe { &mut *scratch })
+}
+
+/// The common case: one object, one access.
+#[inline(always)]
+fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted: Access) -> i32 {
+    member(ctx, previous, hook, |member, scratch| {
+        let place = path::place(scratch, member, dentry);
+        finish::path(scratch, hook, member, decide::access(&place, wanted), dentry)
+    })
+}
+
+/// What no session may do, whatever its policy.
+#[inline(always)]
+fn never(hook: Hook, access: Access) -> i32 {
+    let Some(member) = subject::current() else { return 0 };
+    finish::task(hook, &member, Decision::deny(Reason::Never, access))
+}

@@ -1,0 +1,117 @@
+//! Making, moving and removing names.
+
+use super::files::{S_IFBLK, S_IFCHR};
+use super::{member, object};
+use crate::finish;
+use crate::kernel::vfs::Dentry;
+use crate::path::{self, Scratch};
+use crate::subject::Member;
+use aya_ebpf::macros::lsm;
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::Access;
+use sandbox_common::decide::{self, Decision};
+use sandbox_common::event::{Hook, Reason};
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
+/// include/uapi/linux/fs.h
+const RENAME_EXCHANGE: u32 = 1 << 1;
+
+/// `int security_path_mknod(const struct path *dir, struct dentry *dentry, umode_t mode,
+/// unsigned int dev)`: `O_CREAT`, mknod(2) and the bind of a unix socket, before the file exists.
+#[lsm(hook = "path_mknod")]
+pub(crate) fn path_mknod(ctx: LsmContext) -> i32 {
+    let dentry = Dentry(ctx.arg(1));
+    let mode: u32 = ctx.arg(2);
+    member(&ctx, 4, Hook::PathMknod, |member, scratch| {
+        let place = path::place(scratch, member, dentry);
+        let decision = if matches!(mode & S_IFMT, S_IFCHR | S_IFBLK) {
+            Decision::deny(Reason::Device, Access::CREATE)
+        } else {
+            decide::access(&place, Access::CREATE)
+        };
+        finish::path(scratch, Hook::PathMknod, member, decision, dentry)
+    })
+}
+
+/// `int security_path_mkdir(const struct path *dir, struct dentry *dentry, umode_t mode)`
+#[lsm(hook = "path_mkdir")]
+pub(crate) fn path_mkdir(ctx: LsmContext) -> i32 {
+    object(&ctx, 3, Hook::PathMkdir, Dentry(ctx.arg(1)), Access::CREATE)
+}
+
+/// `int security_path_symlink(const struct path *dir, struct dentry *dentry,
+/// const char *old_name)`
+#[lsm(hook = "path_symlink")]
+pub(crate) fn path_symlink(ctx: LsmContext) -> i32 {
+    object(&ctx, 3, Hook::PathSymlink, Dentry(ctx.arg(1)), Access::CREATE)
+}
+
+/// `int security_path_unlink(const struct path *dir, struct dentry *dentry)`
+#[lsm(hook = "path_unlink")]
+pub(crate) fn path_unlink(ctx: LsmContext) -> i32 {
+    object(&ctx, 2, Hook::PathUnlink, Dentry(ctx.arg(1)), Access::REMOVE)
+}
+
+/// `int security_path_rmdir(const struct path *dir, struct dentry *dentry)`
+#[lsm(hook = "path_rmdir")]
+pub(crate) fn path_rmdir(ctx: LsmContext) -> i32 {
+    object(&ctx, 2, Hook::PathRmdir, Dentry(ctx.arg(1)), Access::REMOVE)
+}
+
+/// `int security_path_link(struct dentry *old_dentry, const struct path *new_dir,
+/// struct dentry *new_dentry)`: also `linkat` of an `O_TMPFILE` descriptor.
+#[lsm(hook = "path_link")]
+pub(crate) fn path_link(ctx: LsmContext) -> i32 {
+    let old = Dentry(ctx.arg(0));
+    let new = Dentry(ctx.arg(2));
+    member(&ctx, 3, Hook::PathLink, |member, scratch| {
+        let to = path::place(scratch, member, new);
+        let decision = decide::access(&to, Access::CREATE);
+        if !decision.allowed() {
+            return finish::path(scratch, Hook::PathLink, member, decision, new);
+        }
+        let from = path::place(scratch, member, old);
+        let decision = decide::linking(&from, &to);
+        finish::path(scratch, Hook::PathLink, member, decision, old)
+    })
+}
+
+/// `int security_path_rename(const struct path *old_dir, struct dentry *old_dentry,
+/// const struct path *new_dir, struct dentry *new_dentry, unsigned int flags)`: runs once, for
+/// `RENAME_EXCHANGE` too.
+#[lsm(hook = "path_rename")]
+pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
+    let old = Dentry(ctx.arg(1));
+    let new = Dentry(ctx.arg(3));
+    let flags: u32 = ctx.arg(4);
+    member(&ctx, 5, Hook::PathRename, |member, scratch| {
+        rename(member, scratch, old, new, flags & RENAME_EXCHANGE != 0)
+    })
+}
+
+#[inline(always)]
+fn rename(member: &Member, scratch: &mut Scratch, old: Dentry, new: Dentry, exchange: bool) -> i32 {
+    const BOTH: Access = Access::CREATE.union(Access::REMOVE);
+    let from = path::place(scratch, member, old);
+    let wanted = if exchange { BOTH } else { Access::REMOVE };
+    let decision = decide::access(&from, wanted);
+    if !decision.allowed() {
+        return finish::path(scratch, Hook::PathRename, member, decision, old);
+    }
+    let to = path::place(scratch, member, new);
+    let wanted = if new.inode().exists() { BOTH } else { Access::CREATE };
+    let mut decision = decide::access(&to, wanted);
+    if decision.allowed() {
+        decision = decide::moving(&from, &to, is_directory(old));
+    }
+    if decision.allowed() && exchange {
+        decision = decide::moving(&to, &from, is_directory(new));
+    }
+    finish::path(scratch, Hook::PathRename, member, decision, new)
+}
+
+#[inline(always)]
+fn is_directory(dentry: Dentry) -> bool {
+    dentry.inode().mode() & S_IFMT == S_IFDIR
+}

@@ -1,0 +1,85 @@
+//! The kernel itself, and what would undo the sandbox: refused for every member, root or not.
+
+use super::{never, object};
+use crate::kernel::vfs::File;
+use aya_ebpf::macros::lsm;
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::Access;
+use sandbox_common::event::Hook;
+
+/// `int security_bpf(int cmd, union bpf_attr *attr, unsigned int size)`: every command. With only a
+/// link's descriptor `BPF_LINK_DETACH` takes a cgroup program away.
+#[lsm(hook = "bpf")]
+pub(crate) fn bpf(_ctx: LsmContext) -> i32 {
+    never(Hook::Bpf, Access::KERNEL)
+}
+
+/// `int security_perf_event_open(...)`: the prototype changed, no argument is read.
+#[lsm(hook = "perf_event_open")]
+pub(crate) fn perf_event_open(_ctx: LsmContext) -> i32 {
+    never(Hook::PerfEventOpen, Access::KERNEL)
+}
+
+/// `int security_kernel_module_request(char *kmod_name)`: a module loaded on demand.
+#[lsm(hook = "kernel_module_request")]
+pub(crate) fn kernel_module_request(_ctx: LsmContext) -> i32 {
+    never(Hook::KernelModuleRequest, Access::KERNEL)
+}
+
+/// `LOADING_MODULE`, `LOADING_KEXEC_IMAGE` and `LOADING_KEXEC_INITRAMFS`, which are the
+/// `READING_*` of the same names, include/linux/kernel_read_file.h
+const MODULE: i32 = 2;
+const KEXEC_INITRAMFS: i32 = 4;
+
+/// `int security_kernel_load_data(enum kernel_load_data_id id, bool contents)`: `init_module`,
+/// `kexec_load`.
+#[lsm(hook = "kernel_load_data")]
+pub(crate) fn kernel_load_data(ctx: LsmContext) -> i32 {
+    match ctx.arg::<i32>(0) {
+        MODULE..=KEXEC_INITRAMFS => never(Hook::KernelLoadData, Access::KERNEL),
+        _ => 0,
+    }
+}
+
+/// `int security_kernel_read_file(struct file *file, enum kernel_read_file_id id, bool contents)`:
+/// `finit_module`, `kexec_file_load`.
+#[lsm(hook = "kernel_read_file")]
+pub(crate) fn kernel_read_file(ctx: LsmContext) -> i32 {
+    match ctx.arg::<i32>(1) {
+        MODULE..=KEXEC_INITRAMFS => never(Hook::KernelReadFile, Access::KERNEL),
+        _ => 0,
+    }
+}
+
+/// `int security_syslog(int type)`: the kernel's log.
+#[lsm(hook = "syslog")]
+pub(crate) fn syslog(_ctx: LsmContext) -> i32 {
+    never(Hook::Syslog, Access::KERNEL)
+}
+
+/// `int security_settime64(const struct timespec64 *ts, const struct timezone *tz)`
+#[lsm(hook = "settime")]
+pub(crate) fn settime(_ctx: LsmContext) -> i32 {
+    never(Hook::Settime, Access::KERNEL)
+}
+
+/// include/uapi/asm-generic/ioctls.h: types into the terminal; pastes a selection into the console.
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
+/// include/uapi/linux/fs.h: `chattr`; the second is what a 32-bit program calls.
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// `int security_file_ioctl(struct file *file, unsigned int cmd, unsigned long arg)`
+#[lsm(hook = "file_ioctl")]
+pub(crate) fn file_ioctl(ctx: LsmContext) -> i32 {
+    match ctx.arg::<u32>(1) {
+        TIOCSTI | TIOCLINUX => never(Hook::FileIoctl, Access::TYPE),
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR => {
+            let dentry = File(ctx.arg(0)).dentry();
+            object(&ctx, 3, Hook::FileIoctl, dentry, Access::ATTRIBUTES)
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,177 @@
+//! `struct file`, `path`, `dentry`, `inode`, `super_block`.
+
+use super::{embedded, load, read};
+use crate::layout::LAYOUT;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use core::ffi::c_void;
+use sandbox_common::path::PtyKey;
+
+/// `struct file *`
+#[derive(Clone, Copy)]
+pub(crate) struct File(pub(crate) *const c_void);
+
+impl File {
+    #[inline(always)]
+    pub(crate) fn dentry(self) -> Dentry {
+        Path(embedded(self.0, &LAYOUT.file_path)).dentry()
+    }
+
+    /// `FMODE_*`, include/linux/fs.h
+    #[inline(always)]
+    pub(crate) fn mode(self) -> u32 {
+        load(self.0, &LAYOUT.file_mode)
+    }
+
+    /// `O_*`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        load(self.0, &LAYOUT.file_flags)
+    }
+}
+
+/// `struct path *`
+#[derive(Clone, Copy)]
+pub(crate) struct Path(pub(crate) *const c_void);
+
+impl Path {
+    #[inline(always)]
+    pub(crate) fn dentry(self) -> Dentry {
+        Dentry(load(self.0, &LAYOUT.path_dentry))
+    }
+}
+
+/// `struct dentry *`
+#[derive(Clone, Copy)]
+pub(crate) struct Dentry(pub(crate) *const c_void);
+
+impl Dentry {
+    #[inline(always)]
+    pub(crate) fn parent(self) -> Self {
+        Self(load(self.0, &LAYOUT.dentry_parent))
+    }
+
+    #[inline(always)]
+    pub(crate) fn superblock(self) -> SuperBlock {
+        SuperBlock(load(self.0, &LAYOUT.dentry_sb))
+    }
+
+    /// Its inode; reads as zeros where it has none yet.
+    #[inline(always)]
+    pub(crate) fn inode(self) -> Inode {
+        Inode(load(self.0, &LAYOUT.dentry_inode))
+    }
+
+    /// The pseudo-terminal that this is the node of.
+    #[inline(always)]
+    pub(crate) fn pty(self) -> Option<PtyKey> {
+        let dev = self.inode().rdev();
+        // UNIX98_PTY_SLAVE_MAJOR and the seven after it, include/uapi/linux/major.h
+        let is_pty = (136..144).contains(&(dev >> 20));
+        if is_pty { Some(PtyKey { devpts: self.superblock().dev(), dev }) } else { None }
+    }
+
+    /// The address as a number, for [`DentryAddress`].
+    #[inline(always)]
+    pub(crate) fn address(self) -> DentryAddress {
+        DentryAddress(self.0 as u64)
+    }
+}
+
+/// The address of a dentry, kept in memory: no longer a type that the verifier knows.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DentryAddress(pub(crate) u64);
+
+impl DentryAddress {
+    #[inline(always)]
+    pub(crate) fn parent(self) -> Option<Self> {
+        read(self.0 + LAYOUT.dentry_parent.get() as u64).map(Self)
+    }
+
+    /// Length of the name in bytes. Read as four bytes: on 6.1 a load may not run past the member.
+    #[inline(always)]
+    pub(crate) fn name_len(self) -> Option<u32> {
+        read(self.0 + (LAYOUT.dentry_name.get() + LAYOUT.qstr_len.get()) as u64)
+    }
+
+    /// Address of the name's first byte.
+    #[inline(always)]
+    pub(crate) fn name_address(self) -> Option<u64> {
+        read(self.0 + (LAYOUT.dentry_name.get() + LAYOUT.qstr_name.get()) as u64)
+    }
+
+    /// Copies `len` bytes of the name to `to`. False where that failed.
+    ///
+    /// # Safety
+    /// `to` has room for `len` bytes (the verifier checks it).
+    #[inline(always)]
+    pub(crate) unsafe fn copy_name(self, to: *mut u8, len: u32) -> bool {
+        let Some(from) = self.name_address() else { return false };
+        // SAFETY: as promised by the caller.
+        unsafe { bpf_probe_read_kernel(to.cast(), len, from as *const c_void) == 0 }
+    }
+}
+
+/// `struct inode *`
+#[derive(Clone, Copy)]
+pub(crate) struct Inode(*const c_void);
+
+impl Inode {
+    #[inline(always)]
+    pub(crate) fn exists(self) -> bool {
+        !self.0.is_null()
+    }
+
+    /// `i_mode`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn mode(self) -> u32 {
+        if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
+    }
+
+    /// `i_rdev`, kernel encoding; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn rdev(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_rdev) } else { 0 }
+    }
+}
+
+/// `struct super_block *`
+#[derive(Clone, Copy)]
+pub(crate) struct SuperBlock(*const c_void);
+
+impl SuperBlock {
+    #[inline(always)]
+    pub(crate) fn dev(self) -> u32 {
+        load(self.0, &LAYOUT.sb_dev)
+    }
+
+    #[inline(always)]
+    pub(crate) fn root(self) -> DentryAddress {
+        DentryAddress(load(self.0, &LAYOUT.sb_root))
+    }
+
+    /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,
+    /// sockets, memfd, anonymous inodes, namespaces, pidfds.
+    ///
+    /// By magic number. `SB_KERNMOUNT` alone would not do: file systems that pin themselves with
+    /// `simple_pin_fs` (debugfs, tracefs, securityfs, configfs) carry it too.
+    #[inline(always)]
+    pub(crate) fn is_anonymous(self) -> bool {
+        const SB_KERNMOUNT: u64 = 1 << 22;
+        const PIPEFS: u64 = 0x5049_5045;
+        const SOCKFS: u64 = 0x534f_434b;
+        const ANON_INODE: u64 = 0x0904_1934;
+        const NSFS: u64 = 0x6e73_6673;
+        const PIDFS: u64 = 0x5049_4446;
+        const SECRETMEM: u64 = 0x5345_434d;
+        const DMA_BUF: u64 = 0x444d_4142;
+        const TMPFS: u64 = 0x0102_1994;
+        const HUGETLBFS: u64 = 0x9584_58f6;
+        match load::<u64>(self.0, &LAYOUT.sb_magic) {
+            PIPEFS | SOCKFS | ANON_INODE | NSFS | PIDFS | SECRETMEM | DMA_BUF => true,
+            // memfd and SysV shared memory live on the kernel's own mounts of these.
+            TMPFS | HUGETLBFS => load::<u64>(self.0, &LAYOUT.sb_flags) & SB_KERNMOUNT != 0,
+            _ => false,
+        }
+    }
+}

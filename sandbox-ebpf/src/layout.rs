@@ -1,0 +1,20 @@
+//! Offsets of kernel fields, written by the loader before the programs are loaded.
+
+use sandbox_common::layout::{COUNT, KernelLayout};
+
+/// A byte offset in `.rodata`. Loaded volatile: the compiler must not take the zero that stands in
+/// the object for the value.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Offset(u32);
+
+impl Offset {
+    #[inline(always)]
+    pub(crate) fn get(&'static self) -> usize {
+        // SAFETY: a reference to a static.
+        unsafe { core::ptr::read_volatile(&raw const self.0) as usize }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) static LAYOUT: KernelLayout<Offset> = KernelLayout::from_array([Offset(0); COUNT]);

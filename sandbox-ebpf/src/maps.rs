@@ -1,0 +1,102 @@
+//! The maps. User space finds them by these names.
+
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use aya_ebpf::macros::{btf_map, map};
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf};
+use core::ffi::c_void;
+use core::ptr;
+use sandbox_common::net::{Net4, Net6, Port, PortRule};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
+use sandbox_common::subject::{Control, Label, Subject};
+
+use crate::path::Scratch;
+
+/// A map of values that hang on tasks, kernel 5.11 and later. aya-ebpf has the other storage
+/// types; this is shaped like them.
+#[repr(C)]
+pub(crate) struct TaskStorage<T> {
+    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
+    key: *const i32,
+    value: *const T,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: the fields are never dereferenced, the loader replaces the whole definition by a map.
+unsafe impl<T> Sync for TaskStorage<T> {}
+
+impl<T> TaskStorage<T> {
+    const fn new() -> Self {
+        Self {
+            r#type: ptr::null(),
+            key: ptr::null(),
+            value: ptr::null(),
+            max_entries: ptr::null(),
+            map_flags: ptr::null(),
+        }
+    }
+
+    /// The value of `task`, null where there is none. With `create` a zeroed one is made; null then
+    /// means that there was no memory.
+    #[inline(always)]
+    pub(crate) fn of(&self, task: *mut c_void, create: bool) -> *mut T {
+        // SAFETY: the verifier checks that `task` is a task.
+        unsafe {
+            bpf_task_storage_get(
+                ptr::from_ref(self).cast_mut().cast(),
+                task.cast(),
+                ptr::null_mut(),
+                u64::from(create),
+            )
+            .cast()
+        }
+    }
+
+    /// [`of`](Self::of) the current task.
+    #[inline(always)]
+    pub(crate) fn of_current(&self, create: bool) -> *mut T {
+        // SAFETY: a helper without arguments.
+        self.of(unsafe { bpf_get_current_task_btf() }.cast(), create)
+    }
+}
+
+#[map]
+pub(crate) static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+#[map]
+pub(crate) static SUBJECTS: HashMap<u64, Subject> = HashMap::with_max_entries(4096, 0);
+#[btf_map]
+pub(crate) static LABELS: TaskStorage<Label> = TaskStorage::new();
+#[btf_map]
+pub(crate) static SCRATCH: TaskStorage<Scratch> = TaskStorage::new();
+
+#[map]
+pub(crate) static ROOTS: HashMap<RootKey, Node> =
+    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+#[map]
+pub(crate) static EDGES: HashMap<EdgeKey, Node> =
+    HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+#[map]
+pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
+    HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+#[map]
+pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
+    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// Pseudo-terminals that members made, and the cgroup id of their session.
+#[map]
+pub(crate) static PTYS: HashMap<PtyKey, u64> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+#[map]
+pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 0);
+#[map]
+pub(crate) static NET6: LpmTrie<Net6, u32> = LpmTrie::with_max_entries(262_144, 0);
+#[map]
+pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_048_576, 0);
+
+/// Denials, 4 MiB.
+#[map]
+pub(crate) static DENIALS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
+/// Records that found no room.
+#[map]
+pub(crate) static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);

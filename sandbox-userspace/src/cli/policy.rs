@@ -1,0 +1,187 @@
+//! `sandbox policy`: look at policies without running anything.
+
+use crate::kernel::mounts::MountTable;
+use crate::policy::diagnostic::Diagnostic;
+use crate::policy::{self, Context, Policy, PolicyError, workspace};
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit code of our own failures.
+const FAILURE: u8 = 125;
+
+/// Arguments of `sandbox policy`.
+#[derive(Args, Debug)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// Read a policy file and report everything that is wrong with it.
+    Check(CheckArgs),
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// The policy file.
+    file: PathBuf,
+    /// Also check this directory as the workspace of an agent that runs as the calling user, and
+    /// the policy against this machine's files and mounts.
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb. The report goes to standard output, what is wrong to standard error.
+pub fn execute(args: &PolicyArgs) -> ExitCode {
+    let PolicyCommand::Check(args) = &args.command;
+    let found = check(&args.file, args.workspace.as_deref());
+    if args.json {
+        anstream::println!("{}", json(&args.file, &found));
+    } else {
+        print(&args.file, &found);
+    }
+    if found.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILURE) }
+}
+
+/// A policy that can be used, and what is odd about it.
+struct Checked {
+    policy: Policy,
+    warnings: Vec<Diagnostic>,
+}
+
+fn check(file: &Path, dir: Option<&Path>) -> Result<Checked, PolicyError> {
+    let policy = policy::load(Some(file))?;
+    let Some(dir) = dir else { return Ok(Checked { policy, warnings: Vec::new() }) };
+    let home = std::env::home_dir().ok_or_else(|| {
+        Diagnostic::file("~", "the calling user has no home directory", "set HOME to the agent's")
+    })?;
+    let workspace = workspace::check(dir, &home, &policy).map_err(|error| match error {
+        workspace::WorkspaceError::Policy(error) => error,
+        other => Diagnostic::file(
+            &dir.display().to_string(),
+            other.to_string(),
+            "the workspace is where the agent may write: name one project's directory",
+        )
+        .into(),
+    })?;
+    let table = MountTable::read(None).map_err(|error| {
+        Diagnostic::file("/proc/self/mountinfo", error.to_string(), "mount /proc")
+    })?;
+    // A session makes its temporary directory itself; this one stands for it.
+    let tmpdir = std::env::temp_dir().join("sandbox-check");
+    let context = Context { home, workspace, tmpdir, terminal: None };
+    let (_, warnings) = policy::compile(&policy, &context, &table)?;
+    Ok(Checked { policy, warnings })
+}
+
+/// How many rules each list has: key, those of the file, those of presets.
+fn counts(policy: &Policy) -> Vec<(&'static str, usize, usize)> {
+    let origins = || {
+        let files = policy.files.iter().map(|rule| &rule.origin);
+        files.chain(policy.network.iter().map(|rule| &rule.origin))
+    };
+    policy::LIST_KEYS
+        .into_iter()
+        .map(|key| {
+            let of = |preset: bool| {
+                let is = |layer: &str| (layer == policy::preset::LAYER) == preset;
+                origins().filter(|o| o.key == key && is(o.place.source.layer)).count()
+            };
+            (key, of(false), of(true))
+        })
+        .collect()
+}
+
+fn print(file: &Path, found: &Result<Checked, PolicyError>) {
+    match found {
+        Err(error) => anstream::eprintln!("{}", error.coloured()),
+        Ok(Checked { policy, warnings }) => {
+            if !warnings.is_empty() {
+                let warnings = PolicyError { diagnostics: warnings.clone() };
+                anstream::eprintln!("{}\n", warnings.coloured());
+            }
+            let total = policy.files.len() + policy.network.len();
+            anstream::println!("{}: ok, {}", file.display(), rules(total));
+            for (key, own, preset) in counts(policy) {
+                match (own, preset) {
+                    (0, 0) => {}
+                    (own, 0) => anstream::println!("  {key}: {own}"),
+                    (0, preset) => anstream::println!("  {key}: {preset} of presets"),
+                    (own, preset) => anstream::println!("  {key}: {own}, and {preset} of presets"),
+                }
+            }
+        }
+    }
+}
+
+fn rules(count: usize) -> String {
+    if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
+}
+
+fn json(file: &Path, found: &Result<Checked, PolicyError>) -> serde_json::Value {
+    let file = file.display().to_string();
+    match found {
+        Err(error) => {
+            serde_json::json!({ "file": file, "ok": false, "diagnostics": error.diagnostics })
+        }
+        Ok(Checked { policy, warnings }) => {
+            let rules: serde_json::Map<String, serde_json::Value> = counts(policy)
+                .into_iter()
+                .map(|(key, own, preset)| {
+                    (key.to_owned(), serde_json::json!({ "own": own, "presets": preset }))
+                })
+                .collect();
+            serde_json::json!({
+                "file": file, "ok": true, "rules": rules, "diagnostics": warnings,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &Path, text: &str) -> PathBuf {
+        let file = dir.join("p.toml");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_good_policy_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "version = 1\nextends = ['default']\nnetwork.allow = ['10.0.0.0/8']\n";
+        let file = write(dir.path(), text);
+        let found = check(&file, None);
+        let json = json(&file, &found);
+        assert_eq!(json["ok"], true);
+        assert_eq!(json["rules"]["network.allow"], serde_json::json!({"own": 1, "presets": 0}));
+        assert_eq!(json["rules"]["files.write.allow"]["presets"], 2);
+        assert_eq!(json["diagnostics"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_bad_policy_is_explained() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = write(dir.path(), "version = 1\n[file]\n");
+        let json = json(&file, &check(&file, None));
+        assert_eq!(json["ok"], false);
+        assert_eq!(json["diagnostics"][0]["line"], 2);
+        assert_eq!(json["diagnostics"][0]["help"], "did you mean `files`?");
+    }
+
+    #[test]
+    fn a_workspace_is_checked_against_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = write(dir.path(), "version = 1\nextends = ['default']\n");
+        assert!(check(&file, Some(dir.path())).is_ok());
+        let error = check(&file, Some(Path::new("/"))).err().unwrap();
+        assert!(error.to_string().contains("the workspace cannot be /"), "{error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! `sandbox run`: one confined agent, as root and without a daemon.
+
+use super::Failure;
+use super::enforce::Bpf;
+use crate::kernel::features;
+use crate::kernel::mounts::MountTable;
+use crate::policy;
+use crate::session::cgroup::CgroupTree;
+use crate::session::orphan::{self, Finding};
+use crate::session::run::{Request, RunError};
+use crate::session::state::{RUN, Registry};
+use crate::session::user::User;
+use crate::session::{SessionId, host, run, tempdir, terminal};
+use crate::sinks::explain::Explainer;
+use crate::sinks::{Level, Output};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Arguments of `sandbox run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct RunArgs {
+    /// The policy; the preset `default` without it
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// The directory that the policy calls ${WORKSPACE}; the current one without it
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    /// Run the agent as this user; without it as the user who called sudo, else as root
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Print JSON objects instead of lines for people
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(long)]
+    pub quiet: bool,
+    /// Append JSON objects to this file, besides
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// The agent's command
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+const AFTER_HELP: &str = "\
+The agent keeps stdin, stdout, stderr, the terminal and the current directory. What `sandbox` says
+goes to stderr, every line with `sandbox: ` before it. When the command ends, whatever it left
+running is ended too.
+
+Exit status: that of the command; 128 and the signal's number when a signal ended it;
+  125  sandbox itself failed, nothing was run unconfined
+  126  the command was found and cannot be executed
+  127  the command was not found
+
+Examples:
+  sudo sandbox run -- claude
+  sudo sandbox run --policy policy.toml --events denials.jsonl --quiet -- codex
+  sudo sandbox run --workspace ~/src/app -- sh -c 'cat ~/.ssh/id_ed25519'";
+
+/// Runs `sandbox run`.
+pub fn execute(args: RunArgs) -> ExitCode {
+    let mut output = match Output::new(args.json, args.quiet, args.events.as_deref()) {
+        Ok(output) => output,
+        Err(error) => {
+            let path = args.events.unwrap_or_default();
+            let failure = Failure::new(format!("cannot open {}: {error}", path.display()));
+            return failure.tell(&mut Output::stderr(args.json, args.quiet));
+        }
+    };
+    match confine(args, &mut output) {
+        Ok(code) => code.into(),
+        Err(failure) => failure.tell(&mut output),
+    }
+}
+
+/// Checks, compiles, runs.
+fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
+    let layout = features::require().map_err(|missing| lacking(&missing))?.layout;
+    host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
+    let tree = CgroupTree::find().map_err(Failure::new)?;
+    let registry = Registry::open(RUN).map_err(Failure::new)?;
+    report_orphans(output)?;
+    let sudo = std::env::var_os("SUDO_USER");
+    let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
+        .map_err(Failure::new)?;
+    let policy = policy::load(args.policy.as_deref()).map_err(bad_policy)?;
+    let given = args.workspace.as_deref().unwrap_or(Path::new("."));
+    let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
+    warn_of_events(args.events.as_deref(), &workspace, output);
+    let id = SessionId::random()
+        .map_err(|error| Failure::new(format!("cannot make a session id: {error}")))?;
+
+    let mounts = MountTable::read(None).map_err(Failure::new)?;
+    let context = policy::Context {
+        home: user.home.clone(),
+        workspace: workspace.clone(),
+        tmpdir: tempdir::path(&id),
+        terminal: terminal::device(),
+    };
+    let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(bad_policy)?;
+    for warning in warnings {
+        output.notice(Level::Warning, &warning.to_string());
+    }
+
+    let show = move |dev, components: &[Vec<u8>]| mounts.show(dev, components);
+    output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
+    let request = Request {
+        id,
+        registry,
+        tree: tree.clone(),
+        pins: Path::new(host::BPFFS).join("sandbox"),
+        user,
+        workspace,
+        command: args.command,
+        rules: compiled.rules.clone(),
+    };
+    let mut kernel = Bpf { tree, layout, policy: compiled };
+    run::run(request, &mut kernel, output).map_err(failure)
+}
+
+fn failure(error: RunError) -> Failure {
+    let help = match &error {
+        RunError::Enforce { help, .. } => help.clone(),
+        RunError::Launch(_) if error.code() != super::FAILED => {
+            Some("a denial above, if there is one, tells the rule that refused it".into())
+        }
+        _ => None,
+    };
+    Failure { code: error.code(), message: error.to_string(), help }
+}
+
+/// Tells of sessions that lost their supervisor. What is left in force may be in nobody's way, so
+/// that only a host that cannot be looked at is refused.
+fn report_orphans(output: &mut Output) -> Result<(), Failure> {
+    let findings = orphan::report()
+        .map_err(|error| Failure::new(format!("cannot look for sessions left behind: {error}")))?;
+    for finding in findings {
+        let level = match finding {
+            Finding::Removed(_) => Level::Info,
+            Finding::Alive(..) | Finding::Failed(..) => Level::Warning,
+        };
+        output.notice(level, &finding.to_string());
+    }
+    Ok(())
+}
+
+/// Everything that is missing at once, and how to mend each.
+fn lacking(missing: &[features::Missing]) -> Failure {
+    let texts: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let remedies: Vec<_> = missing.iter().map(features::Missing::mend).collect();
+    Failure::new(texts.join("\n")).help(remedies.join("\n"))
+}
+
+fn bad_policy(error: policy::PolicyError) -> Failure {
+    Failure::new(error).help("nothing was started; `sandbox policy check FILE` checks a policy")
+}
+
+fn warn_of_events(events: Option<&Path>, workspace: &Path, output: &mut Output) {
+    let inside = events
+        .and_then(|path| std::fs::canonicalize(path).ok())
+        .filter(|path| path.starts_with(workspace));
+    if let Some(path) = inside {
+        let path = path.display();
+        let text = format!("the agent may be able to change {path}: it lies in the workspace");
+        output.notice(Level::Warning, &text);
+    }
+}

@@ -1,0 +1,268 @@
+//! Rules tied to a machine: variables replaced, symbolic links resolved.
+
+use super::diagnostic::{Diagnostic, PolicyError, checked};
+use super::rule::{Base, FileRule, Kind, Policy, Scope};
+use crate::kernel::mounts::{Components, to_components, to_path};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Symbolic links that one path may lead through (`MAXSYMLINKS`, linux/namei.h).
+const LINKS: usize = 40;
+
+/// What the variables of a policy stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The agent user's home: `~`.
+    pub home: PathBuf,
+    /// The directory the agent works in: `${WORKSPACE}`.
+    pub workspace: PathBuf,
+    /// The session's own temporary directory: `${TMPDIR}`.
+    pub tmpdir: PathBuf,
+    /// The session's terminal, if it has one: its device number in the kernel's encoding.
+    pub terminal: Option<u32>,
+}
+
+impl Context {
+    fn base(&self, base: Base) -> &Path {
+        match base {
+            Base::Root => Path::new("/"),
+            Base::Home => &self.home,
+            Base::Workspace => &self.workspace,
+            Base::Tmpdir => &self.tmpdir,
+        }
+    }
+}
+
+/// A rule on one place. A rule that names a symbolic link is two of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The rule.
+    pub id: u16,
+    /// The accesses it speaks of.
+    pub kind: Kind,
+    /// Its verdict.
+    pub allow: bool,
+    /// The place: absolute, symbolic links resolved.
+    pub path: Components,
+    /// Whether the place itself is meant too.
+    pub scope: Scope,
+}
+
+/// Ties the file rules of a policy to this machine.
+pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyError> {
+    let mut placed = Vec::new();
+    let mut diagnostics = Vec::new();
+    for rule in &policy.files {
+        match places(rule, context) {
+            Ok(paths) => placed.extend(paths.into_iter().map(|path| Placed {
+                id: rule.origin.id,
+                kind: rule.kind,
+                allow: rule.allow,
+                path,
+                scope: rule.pattern.scope,
+            })),
+            Err(diagnostic) => diagnostics.push(diagnostic),
+        }
+    }
+    checked(placed, diagnostics)
+}
+
+/// The places of a rule: where it was written and, for a symbolic link, where that leads.
+pub(super) fn places(rule: &FileRule, context: &Context) -> Result<Vec<Components>, Diagnostic> {
+    let place = &rule.origin.place;
+    let base = context.base(rule.pattern.base);
+    if !base.is_absolute() {
+        return Err(place.error(
+            format!("the rule starts from `{}`, which is no absolute path", base.display()),
+            "give the session an absolute home, workspace and temporary directory",
+        ));
+    }
+    let written = [to_components(base), rule.pattern.components.clone()].concat();
+    let fail = |error: io::Error| {
+        place.error(
+            format!("cannot resolve `{}`: {error}", to_path(&written).display()),
+            "name the directory that the path leads to",
+        )
+    };
+    let link = resolve(&written, false).map_err(fail)?.path;
+    let target = resolve(&written, true).map_err(fail)?;
+    if rule.allow {
+        stays_inside(rule, context, &target)?;
+    }
+    Ok(if link == target.path { vec![link] } else { vec![link, target.path] })
+}
+
+/// An agent can plant a symbolic link in a directory that it may write to. A later session's allow
+/// rule that leads through it must not open what lies elsewhere.
+fn stays_inside(rule: &FileRule, context: &Context, target: &Resolved) -> Result<(), Diagnostic> {
+    for inside in [&context.workspace, &context.tmpdir] {
+        let base = to_components(inside);
+        let base = resolve(&base, true).map_or(base, |resolved| resolved.path);
+        let planted = target.links.iter().find(|link| link.starts_with(&base));
+        if let Some(link) = planted.filter(|_| !target.path.starts_with(&base)) {
+            let (link, path) = (to_path(link), to_path(&target.path));
+            return Err(rule.origin.place.error(
+                format!(
+                    "the path leads out of `{}` by the link `{}`",
+                    inside.display(),
+                    link.display()
+                ),
+                format!("if that is meant, name where it leads: `{}`", path.display()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A path without symbolic links.
+pub(super) struct Resolved {
+    pub(super) path: Components,
+    /// The links that were followed, each by its own place.
+    pub(super) links: Vec<Components>,
+}
+
+/// Follows the symbolic links of a path as far as it exists; what does not exist yet is taken as
+/// written. The last component is followed only on request.
+pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Resolved> {
+    let mut done = Components::new();
+    let mut rest: Vec<Vec<u8>> = path.iter().rev().cloned().collect();
+    let mut links = Vec::new();
+    while let Some(name) = rest.pop() {
+        if name == b".." {
+            done.pop();
+            continue;
+        }
+        done.push(name);
+        if rest.is_empty() && !follow_last {
+            break;
+        }
+        match std::fs::read_link(to_path(&done)) {
+            Ok(target) => {
+                links.push(done.clone());
+                if links.len() > LINKS {
+                    return Err(rustix::io::Errno::LOOP.into());
+                }
+                done.pop();
+                if target.is_absolute() {
+                    done.clear();
+                }
+                rest.extend(target.components().rev().filter_map(|component| match component {
+                    Component::Normal(name) => Some(name.as_bytes().to_vec()),
+                    Component::ParentDir => Some(b"..".to_vec()),
+                    _ => None,
+                }));
+            }
+            // Not a link, or not there.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory
+                ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Resolved { path: done, links })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::load_text;
+    use std::os::unix::fs::symlink;
+
+    /// A policy with one rule, and where it leads in a home `h`, a workspace `w` beneath `dir`.
+    fn places_of(dir: &Path, key: &str, text: &str) -> Result<Vec<PathBuf>, String> {
+        let policy = format!("version = 1\nfiles.{key} = ['{text}']\n");
+        let policy = load_text("p", policy).map_err(|error| error.to_string())?;
+        let context = Context {
+            home: dir.join("h"),
+            workspace: dir.join("w"),
+            tmpdir: dir.join("t"),
+            terminal: None,
+        };
+        let placed = expand(&policy, &context).map_err(|error| error.to_string())?;
+        Ok(placed.into_iter().map(|rule| to_path(&rule.path)).collect())
+    }
+
+    /// A directory whose own path has no links, with `h` and `w`.
+    fn home() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        for name in ["h", "w", "data/ssh"] {
+            std::fs::create_dir_all(path.join(name)).unwrap();
+        }
+        (dir, path)
+    }
+
+    #[test]
+    fn what_does_not_exist_is_taken_as_written() {
+        let (_guard, dir) = home();
+        let found = places_of(&dir, "read.deny", "~/a/b/**").unwrap();
+        assert_eq!(found, [dir.join("h/a/b")]);
+    }
+
+    #[test]
+    fn links_in_parents_are_resolved() {
+        let (_guard, dir) = home();
+        symlink("../data", dir.join("h/d")).unwrap();
+        let found = places_of(&dir, "read.deny", "~/d/ssh/key").unwrap();
+        assert_eq!(found, [dir.join("data/ssh/key")]);
+    }
+
+    #[test]
+    fn a_link_is_covered_and_its_target_too() {
+        let (_guard, dir) = home();
+        symlink(dir.join("data/ssh"), dir.join("h/.ssh")).unwrap();
+        let found = places_of(&dir, "read.deny", "~/.ssh/**").unwrap();
+        assert_eq!(found, [dir.join("h/.ssh"), dir.join("data/ssh")]);
+    }
+
+    #[test]
+    fn a_dangling_link_covers_what_it_will_lead_to() {
+        let (_guard, dir) = home();
+        symlink("../later/../data/x/y", dir.join("h/link")).unwrap();
+        let found = places_of(&dir, "read.deny", "~/link").unwrap();
+        assert_eq!(found, [dir.join("h/link"), dir.join("data/x/y")]);
+    }
+
+    #[test]
+    fn a_loop_is_an_error() {
+        let (_guard, dir) = home();
+        symlink("b", dir.join("h/a")).unwrap();
+        symlink("a", dir.join("h/b")).unwrap();
+        let error = places_of(&dir, "read.deny", "~/a/x").unwrap_err();
+        assert!(error.contains("cannot resolve"), "{error}");
+    }
+
+    #[test]
+    fn an_allow_rule_does_not_follow_a_link_out_of_the_workspace() {
+        let (_guard, dir) = home();
+        symlink(dir.join("h"), dir.join("w/out")).unwrap();
+        symlink("inner", dir.join("w/in")).unwrap();
+        for text in ["${WORKSPACE}/out", "${WORKSPACE}/out/x", "${WORKSPACE}/out/**"] {
+            for key in ["write.allow", "read.allow"] {
+                let error = places_of(&dir, key, text).unwrap_err();
+                assert!(error.contains("leads out of"), "{error}");
+                assert!(error.contains("name where it leads"), "{error}");
+            }
+            assert!(places_of(&dir, "write.deny", text).is_ok());
+        }
+        symlink("../w/out", dir.join("data/through")).unwrap();
+        for path in ["w/out/x", "data/through/x"] {
+            let absolute = dir.join(path).display().to_string();
+            assert!(places_of(&dir, "write.allow", &absolute).is_err());
+        }
+        let found = places_of(&dir, "write.allow", "${WORKSPACE}/in").unwrap();
+        assert_eq!(found, [dir.join("w/in"), dir.join("w/inner")]);
+    }
+
+    #[test]
+    fn a_workspace_behind_a_link_is_the_directory_itself() {
+        let (_guard, dir) = home();
+        std::fs::remove_dir(dir.join("w")).unwrap();
+        symlink("data", dir.join("w")).unwrap();
+        let found = places_of(&dir, "write.allow", "${WORKSPACE}/**").unwrap();
+        assert_eq!(found, [dir.join("w"), dir.join("data")]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Every way to write a policy wrongly, with the place that the message names.
+
+use super::diagnostic::{Diagnostic, PolicyError};
+use super::rule::Policy;
+use super::{load, load_text};
+
+fn read(text: &str) -> Result<Policy, PolicyError> {
+    load_text("policy.toml", text.to_owned())
+}
+
+/// The one thing that is wrong with a text.
+fn only(text: &str) -> Diagnostic {
+    let error = read(text).expect_err(text);
+    assert_eq!(error.diagnostics.len(), 1, "{error}");
+    error.diagnostics.into_iter().next().unwrap()
+}
+
+/// Text; line, column and width of the mark; message; part of the help.
+type Case = (&'static str, (u32, u32, u32), &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    // The document.
+    ("", (1, 1, 1), "`version` is missing", "write `version = 1`"),
+    ("[files]\n", (1, 1, 1), "`version` is missing", "as the first line"),
+    ("version = 2", (1, 11, 1), "version 2 is not supported", "reads version 1"),
+    ("version = 0x1", (1, 11, 3), "version 0x1 is not supported", "reads version 1"),
+    ("version = \"1\"", (1, 11, 3), "`version` is a string, not a number", "version = 1"),
+    ("version = 1.0", (1, 11, 3), "`version` is a fraction, not a number", "version = 1"),
+    ("version = 1\nversion = 1", (2, 1, 7), "duplicate key", "not TOML"),
+    // Keys.
+    ("version = 1\n[file]\n", (2, 2, 4), "unknown key `file`", "did you mean `files`?"),
+    ("verison = 1\nversion = 1", (1, 1, 7), "unknown key `verison`", "did you mean `version`?"),
+    (
+        "version = 1\n[files]\nraed.deny = []",
+        (3, 1, 4),
+        "unknown key `raed`",
+        "did you mean `read`?",
+    ),
+    (
+        "version = 1\n[files]\nread.allowed = []",
+        (3, 6, 7),
+        "unknown key `allowed`",
+        "did you mean `allow`?",
+    ),
+    (
+        "version = 1\n[files.read]\ndefault = \"deny\"",
+        (3, 1, 7),
+        "unknown key `default`",
+        "known keys in `[files.read]`: `allow`, `deny`",
+    ),
+    ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
+    (
+        "version = 1\n[limits]\n",
+        (2, 2, 6),
+        "unknown key `limits`",
+        "known keys here: `version`, `extends`, `files`, `network`",
+    ),
+    (
+        "version = 1\nnetwork = { deny = [] }",
+        (2, 13, 4),
+        "unknown key `deny`",
+        "known keys in `[network]`: `allow`",
+    ),
+    // Types.
+    ("version = 1\nfiles = 3", (2, 9, 1), "`files` is a number, not a table", "write `[files]`"),
+    (
+        "version = 1\nfiles.read = []",
+        (2, 14, 2),
+        "`files.read` is a list, not a table",
+        "write `[files.read]`",
+    ),
+    (
+        "version = 1\nnetwork.allow = \"10.0.0.1\"",
+        (2, 17, 10),
+        "`network.allow` is a string, not a list",
+        "write `[\"10.0.0.1\"]`",
+    ),
+    (
+        "version = 1\nfiles.read.deny = true",
+        (2, 19, 4),
+        "`files.read.deny` is a truth value, not a list",
+        "write `deny = [\"…\"]`",
+    ),
+    (
+        "version = 1\n[files]\nread.deny = [\n  \"/a\",\n  7,\n]",
+        (5, 3, 1),
+        "an entry of `files.read.deny` is a number, not a string",
+        "put it in quotes",
+    ),
+    // Presets.
+    (
+        "version = 1\nextends = [\"defualt\"]",
+        (2, 12, 9),
+        "unknown preset `defualt`",
+        "did you mean `default`?",
+    ),
+    (
+        "version = 1\nextends = [\"claude\"]",
+        (2, 12, 8),
+        "unknown preset `claude`",
+        "known presets: `default`",
+    ),
+    (
+        "version = 1\nextends = [\"default\", \"default\"]",
+        (2, 23, 9),
+        "preset `default` is named twice",
+        "remove one",
+    ),
+    (
+        "version = 1\nextends = \"default\"",
+        (2, 11, 9),
+        "`extends` is a string, not a list",
+        "[\"default\"]",
+    ),
+    // Values. The grammars have their own tests; here is the place.
+    (
+        "version = 1\n[files]\nwrite.allow = [\"/a\", \"src\"]",
+        (3, 22, 5),
+        "relative path",
+        "`${WORKSPACE}/src`",
+    ),
+    ("version = 1\n[files]\nread.deny = [\"**/.env\"]", (3, 14, 9), "relative path", "wildcards"),
+    (
+        "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
+        (3, 10, 15),
+        "the address has bits set beyond its prefix of 8 bits",
+        "`10.0.0.0/8`",
+    ),
+    (
+        "version = 1\n[network]\nallow = [\n  # ü\n  'ü:1', '127.0.0.1:70000']",
+        (5, 3, 5),
+        "`ü` is no IP address",
+        "four numbers",
+    ),
+];
+
+#[test]
+fn every_bad_input_is_named_with_its_place_and_a_remedy() {
+    for (text, (line, column, width), message, help) in CASES {
+        let error = read(text).expect_err(text);
+        let first = &error.diagnostics[0];
+        let position = first.position.as_ref().expect(text);
+        assert_eq!(
+            (position.line, position.column, position.width, first.message.as_str()),
+            (*line, *column, *width, *message),
+            "{text}\n{error}"
+        );
+        let found = first.help.as_deref().unwrap_or_default();
+        assert!(found.contains(help), "{text}\n{error}");
+        assert_eq!(first.file, "policy.toml");
+    }
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once_in_the_order_of_the_text() {
+    let text = "\
+version = 3
+extends = [\"none\"]
+[files]
+reed.deny = []
+read.deny = [\"a\", \"/ok\", \"/b/../c\"]
+[network]
+allow = [\"10.0.0.0/8:0\", \"[::1\"]
+";
+    let error = read(text).expect_err("it is wrong");
+    let found: Vec<_> = error
+        .diagnostics
+        .iter()
+        .map(|diagnostic| {
+            let position = diagnostic.position.as_ref().unwrap();
+            (position.line, position.column, diagnostic.message.as_str())
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (1, 11, "version 3 is not supported"),
+            (2, 12, "unknown preset `none`"),
+            (4, 1, "unknown key `reed`"),
+            (5, 14, "relative path"),
+            (5, 26, "`..` in a path"),
+            (7, 10, "port 0"),
+            (7, 26, "`[` without `]`"),
+        ]
+    );
+}
+
+#[test]
+fn errors_are_rendered_with_a_caret() {
+    let text = "version = 1\n\n[files]\nread.dney = [\"~/.ssh/**\"]\n";
+    assert_eq!(
+        read(text).expect_err("it is wrong").to_string(),
+        "\
+error: unknown key `dney`
+ --> policy.toml:4:6
+  |
+4 | read.dney = [\"~/.ssh/**\"]
+  |      ^^^^
+  |
+help: did you mean `deny`?"
+    );
+    let text = "version = 1\nnetwork.allow = [\"127.0.0.1:90-80\", \"10.1.2.3/16\"]\n";
+    assert_eq!(
+        read(text).expect_err("it is wrong").to_string(),
+        "\
+error: port range 90-80 is reversed
+ --> policy.toml:2:18
+  |
+2 | network.allow = [\"127.0.0.1:90-80\", \"10.1.2.3/16\"]
+  |                  ^^^^^^^^^^^^^^^^^
+  |
+help: write `:80-90`
+
+error: the address has bits set beyond its prefix of 16 bits
+ --> policy.toml:2:37
+  |
+2 | network.allow = [\"127.0.0.1:90-80\", \"10.1.2.3/16\"]
+  |                                     ^^^^^^^^^^^^^
+  |
+help: write `10.1.0.0/16` for the network or `10.1.2.3` for the one address"
+    );
+}
+
+#[test]
+fn terminal_escapes_of_a_policy_do_not_reach_the_terminal() {
+    let text = "version = 1\nfiles.read.deny = [\"\\u001B[31m\"] # \u{1b}[2J\n";
+    let error = read(text).expect_err("it is wrong");
+    assert!(!error.to_string().contains('\u{1b}'), "{error}");
+}
+
+#[test]
+fn errors_are_json() {
+    let diagnostic = only("version = 1\n[file]");
+    assert_eq!(
+        serde_json::to_value(&diagnostic).unwrap(),
+        serde_json::json!({
+            "severity": "error", "message": "unknown key `file`", "file": "policy.toml",
+            "line": 2, "column": 2, "width": 4, "excerpt": "[file]",
+            "help": "did you mean `files`?",
+        })
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = load(Some("/nonexistent/p.toml".as_ref())).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\
+error: cannot read the policy: No such file or directory (os error 2)
+--> /nonexistent/p.toml
+ |
+help: check the file's name"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("p.toml");
+    std::fs::write(&file, b"version = 1\n# caf\xe9\n").unwrap();
+    let error = load(Some(&file)).unwrap_err();
+    let position = error.diagnostics[0].position.as_ref().unwrap();
+    assert_eq!((position.line, position.column), (2, 6), "{error}");
+}
+
+#[test]
+fn rules_are_numbered_in_the_order_of_the_text_presets_first() {
+    let text = "\
+version = 1
+extends = ['default']
+[network]
+allow = ['10.0.0.0/8']
+[files]
+write.deny = ['/b']
+read.allow = ['/a', '/c']
+";
+    let policy = read(text).unwrap();
+    let preset = load(None).unwrap();
+    let count = u16::try_from(preset.files.len()).unwrap();
+    assert!(preset.network.is_empty());
+    let own: Vec<_> = policy.files[preset.files.len()..]
+        .iter()
+        .map(|rule| &rule.origin)
+        .chain(policy.network.iter().map(|rule| &rule.origin))
+        .map(|origin| (origin.id - count, origin.key, origin.text.as_str()))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            (2, "files.write.deny", "/b"),
+            (3, "files.read.allow", "/a"),
+            (4, "files.read.allow", "/c"),
+            (1, "network.allow", "10.0.0.0/8"),
+        ]
+    );
+    assert_eq!(policy.files[0].origin.place.source.name, "preset:default");
+    assert_eq!(policy.files[0].origin.place.source.layer, "preset");
+}
+
+#[test]
+fn ten_thousand_rules_are_a_policy_and_one_more_is_not() {
+    let policy = |count: usize| {
+        let list = vec!["'/a'"; count].join(",\n");
+        read(&format!("version = 1\nfiles.read.deny = [\n{list}]"))
+    };
+    assert_eq!(policy(10_000).unwrap().files.len(), 10_000);
+    let error = policy(10_005).unwrap_err();
+    assert_eq!(error.diagnostics.len(), 1);
+    assert_eq!(error.diagnostics[0].message, "more than 10000 rules");
+    assert_eq!(error.diagnostics[0].position.as_ref().unwrap().line, 10_003);
+}
+
+#[test]
+fn the_default_preset_closes_secrets_and_opens_two_directories() {
+    let policy = load(None).unwrap();
+    let texts = |key: &str| -> Vec<&str> {
+        let rules = policy.files.iter().filter(|rule| rule.origin.key == key);
+        rules.map(|rule| rule.origin.text.as_str()).collect()
+    };
+    assert_eq!(texts("files.write.allow"), ["${WORKSPACE}/**", "${TMPDIR}/**"]);
+    let denied = texts("files.read.deny");
+    for secret in ["~/.ssh/**", "~/.aws/**", "~/.netrc", "/etc/shadow"] {
+        assert!(denied.contains(&secret), "{secret}");
+    }
+    assert!(!denied.iter().any(|text| text.contains(".gitconfig") || text.contains(".claude")));
+    let mut unique = denied.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), denied.len());
+}

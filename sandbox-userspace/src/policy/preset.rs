@@ -1,0 +1,18 @@
+//! Policies that ship inside the program.
+
+use super::source::Source;
+
+/// Their names, as `extends` takes them.
+pub const NAMES: [&str; 1] = ["default"];
+
+/// The layer of their rules.
+pub const LAYER: &str = "preset";
+
+/// The text of a preset.
+pub fn source(name: &str) -> Option<Source> {
+    let text = match name {
+        "default" => include_str!("presets/default.toml"),
+        _ => return None,
+    };
+    Some(Source::new(format!("preset:{name}"), LAYER, text.to_owned()))
+}

@@ -1,0 +1,130 @@
+//! The rules of a policy, as written: typed, checked, not yet tied to a machine.
+
+use super::source::Place;
+use ipnet::IpNet;
+use std::ops::RangeInclusive;
+
+/// A policy: what its layers say, in the order of the layers and of their texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Rules of `[files]`.
+    pub files: Vec<FileRule>,
+    /// Rules of `[network]`.
+    pub network: Vec<NetRule>,
+}
+
+/// Which accesses a rule of `[files]` speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `read`: reading and executing.
+    Read,
+    /// `write`: every way to change a file or a name.
+    Write,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    /// Whether it is allowed where no rule speaks.
+    pub const fn default_allow(self) -> bool {
+        matches!(self, Self::Read)
+    }
+
+    /// The word for it in a message.
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// What every rule has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its number in events, from 1, unique in the policy.
+    pub id: u16,
+    /// The key it stands under.
+    pub key: &'static str,
+    /// The rule as written.
+    pub text: String,
+    /// Where.
+    pub place: Place,
+}
+
+/// One entry of `read.allow`, `read.deny`, `write.allow` or `write.deny`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRule {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The accesses it speaks of.
+    pub kind: Kind,
+    /// Its verdict.
+    pub allow: bool,
+    /// The place it speaks of.
+    pub pattern: Pattern,
+}
+
+/// A path as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// What the path starts from.
+    pub base: Base,
+    /// The components beneath it, none of them `.`, `..` or empty.
+    pub components: Vec<Vec<u8>>,
+    /// Whether the place itself is meant too.
+    pub scope: Scope,
+}
+
+/// What a path starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// `/`.
+    Root,
+    /// `~`: the agent user's home.
+    Home,
+    /// `${WORKSPACE}`.
+    Workspace,
+    /// `${TMPDIR}`.
+    Tmpdir,
+}
+
+/// How much a rule covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// `PATH`: the object and everything beneath.
+    Tree,
+    /// `PATH/**`: everything beneath, not the object itself.
+    Beneath,
+}
+
+/// One entry of `network.allow`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetRule {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Where to.
+    pub target: Target,
+}
+
+/// Addresses, ports and protocols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The addresses; an IPv4-mapped prefix is IPv4 here.
+    pub net: IpNet,
+    /// The ports, from 1; none named is every port, 0 too.
+    pub ports: RangeInclusive<u16>,
+    /// The protocols, at least one.
+    pub protocols: &'static [Protocol],
+}
+
+/// A transport protocol that rules know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Protocol {
+    /// `IPPROTO_TCP`.
+    Tcp = 6,
+    /// `IPPROTO_UDP`.
+    Udp = 17,
+}

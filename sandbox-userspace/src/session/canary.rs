@@ -1,0 +1,396 @@
+//! Proof before use: a canary in a throw-away cgroup is denied one thing of every class.
+//!
+//! That programs loaded and attached proves nothing: a kernel may list BPF and never ask it. So a
+//! process of our own becomes the member of a session that exists only for it, tries what its
+//! policy forbids (and, each time, a harmless twin that must pass), and the events that come back
+//! must say what user space knows of the same objects. If anything differs, nothing is started.
+
+mod attempt;
+mod child;
+mod judge;
+mod scratch;
+
+pub use attempt::Class;
+pub use child::child;
+
+use super::cgroup::{Cgroup, CgroupError, CgroupTree};
+use crate::engine::events::{DecodeError, Ring};
+use crate::engine::{Engine, EngineError};
+use crate::policy::compiled::{CompiledPolicy, Edge, PortEntry, Prefix, Rule};
+use attempt::{Answer, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, WITHIN, WRITE_RULE};
+use judge::Observed;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandbox_common::Access;
+use sandbox_common::path::{Node, Rights};
+use sandbox_common::subject::{Mode, Subject};
+use scratch::{Ports, Scratch};
+use serde::Serialize;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Session number of the canary; real sessions count from 1.
+pub const SESSION: u32 = u32::MAX;
+/// Policy slot of the canary; real slots count from 0.
+pub const SLOT: u32 = u32::MAX - 1;
+/// Under this name its cgroup programs are attached.
+const NAME: &str = "canary";
+/// The canary needs milliseconds; emulated machines a few seconds.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What was seen, class by class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanaryReport {
+    /// Every [`Class`], in order.
+    pub classes: Vec<(Class, Outcome)>,
+}
+
+/// What was seen of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every denial came, told rightly, and every harmless twin passed.
+    Enforced,
+    /// This machine has nothing of the kind.
+    Absent {
+        /// What it lacks.
+        why: String,
+    },
+    /// Something came out otherwise.
+    Failed {
+        /// The attempt, what was expected and what was met.
+        why: String,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enforced => f.write_str("enforced"),
+            Self::Absent { why } => write!(f, "absent: {why}"),
+            Self::Failed { why } => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl CanaryReport {
+    /// The classes that were not seen to be enforced.
+    pub fn failures(&self) -> impl Iterator<Item = (Class, &str)> {
+        self.classes.iter().filter_map(|(class, outcome)| match outcome {
+            Outcome::Failed { why } => Some((*class, why.as_str())),
+            _ => None,
+        })
+    }
+}
+
+/// Why enforcement is not proved; nothing may be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CanaryError {
+    /// A class did not deny, or its events are wrong.
+    #[error("{}", not_enforced(.0))]
+    NotEnforced(CanaryReport),
+    /// A step before or after the attempts failed.
+    #[error("the proof of enforcement could not be made: cannot {what} {path}: {source}", path = path.display())]
+    Step {
+        /// What was attempted.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The mount table cannot be read.
+    #[error("the proof of enforcement could not be made: {0}")]
+    Mounts(#[from] crate::kernel::mounts::MountError),
+    /// The mount table does not say on which superblock the canary's directory lies.
+    #[error("the proof of enforcement could not be made: the mount table has no place for {}", .0.display())]
+    NoPlace(PathBuf),
+    /// The throw-away cgroup.
+    #[error("the proof of enforcement could not be made: {0}")]
+    Cgroup(#[from] CgroupError),
+    /// The engine refused.
+    #[error("the proof of enforcement could not be made")]
+    Engine(#[from] EngineError),
+    /// An event that the programs of this very build wrote cannot be read.
+    #[error("the proof of enforcement failed: {0}; nothing is started")]
+    Event(#[from] DecodeError),
+}
+
+fn not_enforced(report: &CanaryReport) -> String {
+    let list: Vec<_> =
+        report.failures().map(|(class, why)| format!("\n  {class}: {why}")).collect();
+    format!(
+        "this kernel was seen not to enforce what it should:{}\n\
+         Nothing is started. `sandbox doctor` shows more; please report this with the output of `uname -r`",
+        list.concat()
+    )
+}
+
+/// Names a step that failed.
+fn step<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> CanaryError + 'a {
+    move |source| CanaryError::Step { what, path: path.to_path_buf(), source }
+}
+
+/// Proves that everything is enforced, with a process in a throw-away cgroup, or says what is not.
+///
+/// Everything it makes is removed again, on an error too.
+pub fn prove(engine: &mut Engine, cgroups: &CgroupTree) -> Result<CanaryReport, CanaryError> {
+    let name = format!("{NAME}-{}", std::process::id());
+    if let Ok(left) = cgroups.open(&name) {
+        // Of a process of the same id that was killed.
+        left.remove()?;
+    }
+    let cell = cgroups.create(&name)?;
+    let report = prove_in(engine, &cell);
+    let removed = cell.remove();
+    cgroups.tidy();
+    let report = report?;
+    removed?;
+    Ok(report)
+}
+
+fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryError> {
+    let scratch = Scratch::make()?;
+    let ports = Ports::bind()?;
+    let mut ring = engine.ring()?;
+    let policy = policy(&scratch, &ports);
+    engine.publish(SLOT, &policy)?;
+    let report = admit(engine, &mut ring, cell, &scratch, &ports);
+    let withdrawn = engine.withdraw(SLOT, &policy);
+    let report = report?;
+    withdrawn?;
+    if report.failures().next().is_some() {
+        return Err(CanaryError::NotEnforced(report));
+    }
+    Ok(report)
+}
+
+/// Makes the cell a session for as long as the attempts take.
+fn admit(
+    engine: &mut Engine,
+    ring: &mut Ring,
+    cell: &Cgroup,
+    scratch: &Scratch,
+    ports: &Ports,
+) -> Result<CanaryReport, CanaryError> {
+    let read = Access::READ.union(Access::EXECUTE).bits();
+    let subject =
+        Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, unknown: read };
+    engine.admit(cell.id, cell.level, subject)?;
+    let observed = match engine.attach(&cell.path, NAME) {
+        Ok(()) => {
+            let observed = observe(ring, cell, scratch, ports);
+            let detached = engine.detach(NAME);
+            observed.and_then(|observed| Ok(detached.map(|()| observed)?))
+        }
+        Err(error) => Err(error.into()),
+    };
+    let dismissed = engine.dismiss(cell.id);
+    let observed = observed?;
+    dismissed?;
+    Ok(judge::judge(&observed))
+}
+
+/// Runs the canary and gathers what it, the file system, the sockets and the ring say.
+fn observe(
+    ring: &mut Ring,
+    cell: &Cgroup,
+    scratch: &Scratch,
+    ports: &Ports,
+) -> Result<Observed, CanaryError> {
+    let before = scratch.stats()?;
+    let (answers, pid) = converse(cell, scratch, ports)?;
+    let after = scratch.stats()?;
+    let mut records = Vec::new();
+    while let Some(record) = ring.next() {
+        records.push(record?);
+    }
+    // `PROC_PID_INIT_INO`: elsewhere the kernel's process ids are not those that we see.
+    let initial =
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == "pid:[4026531836]");
+    let comm = Path::new("/proc/self/comm");
+    Ok(Observed {
+        answers,
+        records,
+        before,
+        after,
+        place: scratch.place.clone(),
+        pid: initial.then_some(pid),
+        uid: rustix::process::getuid().as_raw(),
+        parent: fs::read_to_string(comm).map_err(step("read", comm))?.trim_end().to_owned(),
+        cgroup: cell.id,
+        v4: ports.v4(),
+        v6: ports.v6(),
+        loopback6: ports.loopback6(),
+        arrived: ports.arrived(),
+    })
+}
+
+/// Kills and reaps a canary that was not waited for.
+struct Caged(Child);
+
+impl Drop for Caged {
+    fn drop(&mut self) {
+        // It may have ended, and then there is nothing to kill.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the canary in its cgroup, moves it out between its two stages; its answers and its pid.
+fn converse(
+    cell: &Cgroup,
+    scratch: &Scratch,
+    ports: &Ports,
+) -> Result<([Answer; 2], u32), CanaryError> {
+    let procs = cell.path.join("cgroup.procs");
+    let entrance = OpenOptions::new().write(true).open(&procs).map_err(step("open", &procs))?;
+    let file = scratch.dir.join(INHERITED);
+    let inherited = OpenOptions::new().write(true).open(&file).map_err(step("open", &file))?;
+    let program = Path::new("/proc/self/exe");
+    let orders = Orders {
+        dir: scratch.dir.clone(),
+        cgroup: cell.path.parent().unwrap_or(&cell.path).to_path_buf(),
+        inherited: inherited.as_raw_fd(),
+        v4: ports.v4(),
+        v6: ports.v6(),
+    };
+    let mut command = Command::new(program);
+    command.arg("canary").env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+    // SAFETY: between fork and exec only two system calls are made, which allocate nothing and take
+    // no lock.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::io::write(&entrance, b"0")?;
+            rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty())?;
+            Ok(())
+        });
+    }
+    let mut canary = Caged(command.spawn().map_err(step("start the canary", program))?);
+    let talk = |what: &'static str| step(what, program);
+    let (Some(mut stdin), Some(mut stdout)) = (canary.0.stdin.take(), canary.0.stdout.take())
+    else {
+        return Err(talk("talk to the canary")(io::ErrorKind::BrokenPipe.into()));
+    };
+    let end = Instant::now() + PATIENCE;
+    let mut line = serde_json::to_vec(&orders).map_err(|e| talk("order")(e.into()))?;
+    line.push(b'\n');
+    stdin.write_all(&line).map_err(talk("give orders to the canary"))?;
+    let first = answer(&mut stdout, end).map_err(talk("hear the canary"))?;
+    let pid = canary.0.id();
+    release(cell, pid)?;
+    stdin.write_all(b"\n").map_err(talk("give orders to the canary"))?;
+    let second = answer(&mut stdout, end).map_err(talk("hear the moved canary"))?;
+    drop(stdin);
+    canary.0.wait().map_err(talk("wait for the canary"))?;
+    Ok(([first, second], pid))
+}
+
+/// Reads one line of JSON. The canary sends nothing behind a line before it gets another order.
+fn answer(from: &mut ChildStdout, end: Instant) -> io::Result<Answer> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut waiting = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN)];
+        match poll(&mut waiting, Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let mut part = [0; 4096];
+        match from.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => line.extend_from_slice(&part[..bytes]),
+        }
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
+
+/// Moves the canary to the nearest cgroup above that takes processes (one that hands controllers
+/// down takes none; the root always does).
+fn release(cell: &Cgroup, pid: u32) -> Result<(), CanaryError> {
+    let mut last = None;
+    for above in cell.path.ancestors().skip(1) {
+        let procs = above.join("cgroup.procs");
+        match OpenOptions::new().write(true).open(&procs).and_then(|mut file| write!(file, "{pid}"))
+        {
+            Ok(()) => return Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => break,
+            Err(source) => last = Some((procs, source)),
+        }
+    }
+    let (path, source) =
+        last.unwrap_or_else(|| (cell.path.clone(), io::ErrorKind::NotFound.into()));
+    Err(step("move the canary to", &path)(source))
+}
+
+/// Reads everywhere but `secret`, writes beneath `w`, one port of this machine.
+fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
+    let read = Access::READ.union(Access::EXECUTE);
+    let node = |id: usize, edges, allow: Access, read_rule, write_rule| {
+        let rights = Rights { allow: allow.bits(), read_rule, write_rule };
+        // Ids are small: a path has few components.
+        Node { id: u32::try_from(id).unwrap_or(u32::MAX), edges, own: rights, below: rights }
+    };
+    let (dev, names) = &scratch.place;
+    let depth = names.len();
+    let on_the_way = |level: usize| node(level + 1, if level == depth { 2 } else { 1 }, read, 0, 0);
+    let mut edges: Vec<Edge> = names
+        .iter()
+        .enumerate()
+        .map(|(level, name)| {
+            let (from, to) = (on_the_way(level).id, on_the_way(level + 1));
+            Edge { from, name: name.clone(), to }
+        })
+        .collect();
+    let from = on_the_way(depth).id;
+    let secret = node(depth + 2, 0, Access::empty(), READ_RULE, 0);
+    let within = node(depth + 3, 0, read.union(Access::WRITES), 0, WRITE_RULE);
+    edges.push(Edge { from, name: SECRET.into(), to: secret });
+    edges.push(Edge { from, name: WITHIN.into(), to: within });
+
+    let port = |set, protocol, port| PortEntry {
+        set,
+        protocol,
+        port,
+        bits: 16,
+        rule: NET_RULE,
+        allow: true,
+    };
+    let both = |set, number| [port(set, 6, number), port(set, 17, number)];
+    CompiledPolicy {
+        roots: vec![(*dev, on_the_way(0))],
+        edges,
+        net4: vec![Prefix { address: Ipv4Addr::LOCALHOST, bits: 32, set: 0 }],
+        net6: vec![Prefix { address: Ipv6Addr::LOCALHOST, bits: 128, set: 1 }],
+        ports: [both(0, ports.v4().0), both(1, ports.v6().0)].concat(),
+        rules: [
+            (READ_RULE, "files.read.deny"),
+            (WRITE_RULE, "files.write.allow"),
+            (NET_RULE, "network.allow"),
+        ]
+        .map(|(id, key)| Rule {
+            id,
+            key: key.into(),
+            text: "the canary's own rule".into(),
+            layer: NAME.into(),
+            file: NAME.into(),
+            line: u32::from(id),
+            column: 1,
+        })
+        .into(),
+        ..CompiledPolicy::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The canary itself: makes the attempts and says how each ended.
+
+use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, To, WITHIN, Whom};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::mount;
+use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::process::{self, Pid};
+use std::ffi::CString;
+use std::io::{BufRead as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The hidden verb `canary`: takes its orders from standard input and answers on standard output.
+/// It is started by [`prove`](super::prove) and harms nothing when it is started by somebody else.
+pub fn child() -> ExitCode {
+    match converse() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sandbox: canary: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn converse() -> std::io::Result<()> {
+    let mut orders = String::new();
+    std::io::stdin().lock().read_line(&mut orders)?;
+    let orders: Orders = serde_json::from_str(&orders)?;
+    say(&attempt(&orders, false))?;
+    let mut go = String::new();
+    if std::io::stdin().lock().read_line(&mut go)? == 0 {
+        return Ok(());
+    }
+    say(&attempt(&orders, true))
+}
+
+fn say(answer: &Answer) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Makes the attempts of one stage.
+pub(super) fn attempt(orders: &Orders, moved: bool) -> Answer {
+    let results = ATTEMPTS
+        .iter()
+        .filter(|attempt| attempt.moved == moved)
+        .map(|Attempt { name, act, .. }| {
+            let errno = perform(orders, *act).map_or_else(Errno::raw_os_error, |()| 0);
+            ((*name).to_owned(), errno)
+        })
+        .collect();
+    let comm = rustix::thread::name().unwrap_or_default().to_string_lossy().into_owned();
+    Answer { comm, results }
+}
+
+fn perform(orders: &Orders, act: Act) -> Result<()> {
+    let at = |name: &str| orders.dir.join(name);
+    let mode = Mode::RUSR | Mode::WUSR;
+    match act {
+        Act::Read(name) => fs::open(at(name), OFlags::RDONLY, mode).map(drop),
+        Act::Write(name) => fs::open(at(name), OFlags::WRONLY, mode).map(drop),
+        Act::Create(name) => {
+            fs::open(at(name), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode).map(drop)
+        }
+        Act::Mkdir(name) => fs::mkdir(at(name), mode),
+        Act::Symlink(name) => fs::symlink("open", at(name)),
+        Act::Unlink(name) => fs::unlink(at(name)),
+        Act::Rmdir(name) => fs::rmdir(at(name)),
+        Act::Rename(from, to) => fs::rename(at(from), at(to)),
+        Act::Link(from, to) => fs::link(at(from), at(to)),
+        Act::Truncate(name) => truncate(&at(name)),
+        Act::TruncateInherited => {
+            // SAFETY: takes integers only; a descriptor that is not open gives EBADF.
+            match unsafe { libc::ftruncate(orders.inherited, 0) } {
+                0 => Ok(()),
+                _ => Err(last_errno()),
+            }
+        }
+        Act::Chmod(name) => fs::chmod(at(name), Mode::RUSR),
+        Act::Chown(name) => fs::chown(at(name), Some(fs::Uid::ROOT), Some(fs::Gid::ROOT)),
+        Act::TcpConnect(to, port) => {
+            let socket = socket(to, SocketType::STREAM)?;
+            net::connect(&socket, &address(orders, to, port))
+        }
+        Act::UdpConnect(to, port) => {
+            let socket = socket(to, SocketType::DGRAM)?;
+            net::connect(&socket, &address(orders, to, port))?;
+            net::send(&socket, b"connected", SendFlags::empty()).map(drop)
+        }
+        Act::UdpSend(to, port) => {
+            let socket = socket(to, SocketType::DGRAM)?;
+            let address = address(orders, to, port);
+            net::sendto(&socket, b"sent", SendFlags::empty(), &address).map(drop)
+        }
+        Act::RawSocket => {
+            net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
+        }
+        Act::Chattr(name) => {
+            let file = fs::open(at(name), OFlags::RDONLY, mode)?;
+            fs::ioctl_setflags(&file, fs::IFlags::empty())
+        }
+        Act::Signal(whom) => process::test_kill_process(pid(whom)?),
+        Act::Environment(whom) => {
+            let file = format!("/proc/{}/environ", pid(whom)?.as_raw_nonzero());
+            fs::open(file, OFlags::RDONLY, mode).map(drop)
+        }
+        Act::Mount => mount::mount(
+            "none",
+            at(WITHIN),
+            "sandbox-canary",
+            mount::MountFlags::empty(),
+            None::<&std::ffi::CStr>,
+        ),
+        Act::Bpf => bpf(),
+        Act::Log => log(),
+        Act::CloneInto => clone_into(&orders.cgroup),
+    }
+}
+
+fn socket(to: To, kind: SocketType) -> Result<OwnedFd> {
+    let family = if to == To::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    if to == To::Mapped {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    Ok(socket)
+}
+
+fn address(orders: &Orders, to: To, port: Port) -> SocketAddr {
+    let (ip, (allowed, other)) = match to {
+        To::V4 => (Ipv4Addr::LOCALHOST.into(), orders.v4),
+        To::V6 => (Ipv6Addr::LOCALHOST.into(), orders.v6),
+        To::Mapped => (Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), orders.v4),
+    };
+    SocketAddr::new(ip, if port == Port::Allowed { allowed } else { other })
+}
+
+/// `truncate(2)`, by path: rustix has only the one by descriptor.
+fn truncate(path: &Path) -> Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: `path` is a string that ends in a zero and lives through the call.
+    match unsafe { libc::truncate(path.as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Starts a process in another cgroup, which ends at once.
+fn clone_into(cgroup: &Path) -> Result<()> {
+    /// `linux/sched.h`
+    const CLONE_INTO_CGROUP: u64 = 1 << 33;
+    let cgroup = fs::open(cgroup, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    // SAFETY: `clone_args` is integers only, for all of which zero is valid.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = CLONE_INTO_CGROUP;
+    args.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+    // SAFETY: `args` lives through the call and its size is given. Without a stack and without
+    // CLONE_VM the call behaves like fork, and the child does nothing but end.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
+    match pid {
+        // SAFETY: ends this process without running anything of the parent's.
+        0 => unsafe { libc::_exit(0) },
+        1.. => {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            process::waitpid(pid, process::WaitOptions::empty()).map(drop)
+        }
+        _ => Err(last_errno()),
+    }
+}
+
+fn pid(whom: Whom) -> Result<Pid> {
+    match whom {
+        Whom::Own => Ok(process::getpid()),
+        Whom::Outsider => process::getppid().ok_or(Errno::SRCH),
+    }
+}
+
+/// Asks for the id of the first map.
+fn bpf() -> Result<()> {
+    /// `BPF_MAP_GET_NEXT_ID`, include/uapi/linux/bpf.h
+    const MAP_GET_NEXT_ID: libc::c_long = 12;
+    // `start_id`, `next_id`, `open_flags` of `union bpf_attr`.
+    let mut attr = [0_u32; 3];
+    let size = size_of_val(&attr);
+    // SAFETY: `attr` is as long as said and lives through the call.
+    match unsafe { libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_ID, &raw mut attr, size) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Asks for the size of the kernel's log.
+fn log() -> Result<()> {
+    /// `SYSLOG_ACTION_SIZE_BUFFER`, syslog(2)
+    const SIZE_BUFFER: libc::c_int = 10;
+    // SAFETY: this action uses no buffer.
+    match unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) } {
+        0.. => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

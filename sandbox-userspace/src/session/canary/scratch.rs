@@ -1,0 +1,145 @@
+//! What the canary needs of the machine: a directory of files, and ports. Both vanish on drop.
+
+use super::attempt::{DIRECTORY, FILES, WITHIN};
+use super::judge::Stat;
+use super::{CanaryError, step};
+use crate::kernel::mounts::{MountTable, to_components};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where programs that run keep their state.
+const RUN: &str = "/run/sandbox";
+
+/// The canary's directory.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// Its path, without symbolic links.
+    pub(super) dir: PathBuf,
+    /// Its superblock, and the names from that one's root.
+    pub(super) place: (u32, Vec<Vec<u8>>),
+}
+
+impl Scratch {
+    /// Makes `/run/sandbox/canary-PID` with its files.
+    pub(super) fn make() -> Result<Self, CanaryError> {
+        let run = Path::new(RUN);
+        DirBuilder::new().recursive(true).mode(0o700).create(run).map_err(step("create", run))?;
+        let dir = run.join(format!("canary-{}", std::process::id()));
+        match fs::remove_dir_all(&dir) {
+            // Of a process of the same id that was killed.
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(step("remove", &dir)(error)),
+        }
+        Self::fill(&dir)
+    }
+
+    /// Makes the directory and what lies in it.
+    pub(super) fn fill(dir: &Path) -> Result<Self, CanaryError> {
+        DirBuilder::new().mode(0o700).create(dir).map_err(step("create", dir))?;
+        // From here on dropping removes it.
+        let mut scratch = Self { dir: dir.to_path_buf(), place: (0, Vec::new()) };
+        for place in [dir.to_path_buf(), dir.join(WITHIN)] {
+            DirBuilder::new().recursive(true).create(&place).map_err(step("create", &place))?;
+            for name in FILES {
+                let file = place.join(name);
+                fs::write(&file, b"canary\n").map_err(step("write", &file))?;
+            }
+            let directory = place.join(DIRECTORY);
+            fs::create_dir(&directory).map_err(step("create", &directory))?;
+        }
+        let real = fs::canonicalize(dir).map_err(step("resolve", dir))?;
+        scratch.place = MountTable::read(None)?
+            .locate(&to_components(&real))
+            .ok_or_else(|| CanaryError::NoPlace(real.clone()))?;
+        scratch.dir = real;
+        Ok(scratch)
+    }
+
+    /// Everything in it, by relative name.
+    pub(super) fn stats(&self) -> Result<BTreeMap<String, Stat>, CanaryError> {
+        let mut found = BTreeMap::new();
+        for prefix in ["", "w/"] {
+            let place = self.dir.join(prefix);
+            for entry in fs::read_dir(&place).map_err(step("list", &place))? {
+                let entry = entry.map_err(step("list", &place))?;
+                let meta = fs::symlink_metadata(entry.path()).map_err(step("look at", &place))?;
+                let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+                // Directories change size with what is in them, which is listed anyway.
+                let size = if meta.is_dir() { 0 } else { meta.size() };
+                found.insert(name, (meta.mode(), size, meta.uid(), meta.gid()));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing more can be done about a failure here; the next canary of this id tries again.
+        let _ = fs::remove_dir_all(&self.dir);
+        // Stays while it holds sessions.
+        let _ = fs::remove_dir(RUN);
+    }
+}
+
+/// Sockets of this machine, bound so that nobody else answers on their ports.
+#[derive(Debug)]
+pub(super) struct Ports {
+    v4: [UdpSocket; 2],
+    /// `None` where `::1` does not exist.
+    v6: Option<[UdpSocket; 2]>,
+}
+
+impl Ports {
+    pub(super) fn bind() -> Result<Self, CanaryError> {
+        let loopback = Path::new("lo, is it up? (`ip link set lo up`) 127.0.0.1");
+        let v4 = Self::pair(Ipv4Addr::LOCALHOST).map_err(step("use a port of", loopback))?;
+        Ok(Self { v4, v6: Self::pair(Ipv6Addr::LOCALHOST).ok() })
+    }
+
+    fn pair(address: impl Into<std::net::IpAddr>) -> io::Result<[UdpSocket; 2]> {
+        let address = address.into();
+        let (allowed, other) = (UdpSocket::bind((address, 0))?, UdpSocket::bind((address, 0))?);
+        allowed.set_nonblocking(true)?;
+        other.set_nonblocking(true)?;
+        Ok([allowed, other])
+    }
+
+    /// Ports of `127.0.0.1`: allowed, other.
+    pub(super) fn v4(&self) -> (u16, u16) {
+        let [allowed, other] = self.v4.each_ref().map(port);
+        (allowed, other)
+    }
+
+    /// Ports of `::1`; those of IPv4 where it does not exist.
+    pub(super) fn v6(&self) -> (u16, u16) {
+        self.v6.as_ref().map_or(self.v4(), |pair| {
+            let [allowed, other] = pair.each_ref().map(port);
+            (allowed, other)
+        })
+    }
+
+    pub(super) fn loopback6(&self) -> bool {
+        self.v6.is_some()
+    }
+
+    /// Whether datagrams came to an allowed port, and to another.
+    pub(super) fn arrived(&self) -> (bool, bool) {
+        let [allowed, other] = &self.v4;
+        let other6 = self.v6.as_ref().is_some_and(|[_, other]| received(other));
+        (received(allowed), received(other) || other6)
+    }
+}
+
+fn port(socket: &UdpSocket) -> u16 {
+    socket.local_addr().map_or(0, |address| address.port())
+}
+
+fn received(socket: &UdpSocket) -> bool {
+    socket.recv(&mut [0; 64]).is_ok()
+}

@@ -1,0 +1,119 @@
+use super::*;
+use attempt::ATTEMPTS;
+use std::collections::HashMap;
+
+/// Both stages in this process, which nothing confines.
+fn unconfined(scratch: &Scratch, ports: &Ports) -> [Answer; 2] {
+    let file = OpenOptions::new().write(true).open(scratch.dir.join(INHERITED)).unwrap();
+    let orders = Orders {
+        dir: scratch.dir.clone(),
+        // No cgroup: the kernel refuses to make a process there.
+        cgroup: scratch.dir.clone(),
+        inherited: file.as_raw_fd(),
+        v4: ports.v4(),
+        v6: ports.v6(),
+    };
+    let orders: Orders = serde_json::from_slice(&serde_json::to_vec(&orders).unwrap()).unwrap();
+    [child::attempt(&orders, false), child::attempt(&orders, true)]
+}
+
+#[test]
+fn where_nothing_enforces_every_class_fails_and_every_twin_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let scratch = Scratch::fill(&dir.path().join("canary")).unwrap();
+    let ports = Ports::bind().unwrap();
+    let before = scratch.stats().unwrap();
+    let answers = unconfined(&scratch, &ports);
+    for attempt in ATTEMPTS.iter().filter(|attempt| attempt.denial.is_none()) {
+        let results = &answers[usize::from(attempt.moved)].results;
+        let (_, errno) = results.iter().find(|(name, _)| name == attempt.name).unwrap();
+        let v6 = attempt.class == Class::NetworkV6 && !ports.loopback6();
+        assert!(matches!(errno, 0 | &libc::ECONNREFUSED) || v6, "{}: {errno}", attempt.name);
+    }
+    let observed = Observed {
+        answers,
+        records: Vec::new(),
+        before,
+        after: scratch.stats().unwrap(),
+        place: scratch.place.clone(),
+        pid: Some(std::process::id()),
+        uid: 0,
+        parent: String::new(),
+        cgroup: 1,
+        v4: ports.v4(),
+        v6: ports.v6(),
+        loopback6: ports.loopback6(),
+        arrived: ports.arrived(),
+    };
+    assert_ne!(observed.before, observed.after);
+    assert_eq!(observed.arrived, (true, true));
+    for (class, outcome) in judge::judge(&observed).classes {
+        let failed = matches!(outcome, Outcome::Failed { .. });
+        assert!(
+            failed || matches!(outcome, Outcome::Absent { .. }) && !ports.loopback6(),
+            "{class}"
+        );
+    }
+}
+
+#[test]
+fn the_scratch_directory_vanishes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("canary");
+    let scratch = Scratch::fill(&path).unwrap();
+    assert!(path.join("w/rmdir").is_dir() && path.join(SECRET).is_file());
+    drop(scratch);
+    assert!(!path.exists());
+}
+
+/// Follows the policy's edges as the kernel does.
+fn rights(policy: &CompiledPolicy, names: &[&[u8]]) -> Rights {
+    let edges: HashMap<(u32, &[u8]), Node> =
+        policy.edges.iter().map(|edge| ((edge.from, edge.name.as_slice()), edge.to)).collect();
+    let mut node = policy.roots[0].1;
+    for (index, name) in names.iter().enumerate() {
+        let beneath = edges.keys().filter(|(from, _)| *from == node.id).count();
+        assert_eq!(beneath, node.edges as usize);
+        match edges.get(&(node.id, *name)) {
+            Some(next) => node = *next,
+            None => return node.below,
+        }
+        if index + 1 == names.len() {
+            return node.own;
+        }
+    }
+    node.own
+}
+
+#[test]
+fn the_policy_says_what_the_attempts_expect() {
+    let dir = tempfile::tempdir().unwrap();
+    let scratch = Scratch::fill(&dir.path().join("canary")).unwrap();
+    let ports = Ports::bind().unwrap();
+    let policy = policy(&scratch, &ports);
+    let names: Vec<&[u8]> = scratch.place.1.iter().map(Vec::as_slice).collect();
+    let at = |rest: &[&'static [u8]]| rights(&policy, &[names.as_slice(), rest].concat());
+    let read = (Access::READ | Access::EXECUTE).bits();
+    assert_eq!(at(&[b"secret"]), Rights { allow: 0, read_rule: READ_RULE, write_rule: 0 });
+    let all = Rights { allow: read | Access::WRITES.bits(), read_rule: 0, write_rule: WRITE_RULE };
+    assert_eq!(at(&[b"w"]), all);
+    assert_eq!(at(&[b"w", b"deep", b"er"]), all);
+    let outside = Rights { allow: read, read_rule: 0, write_rule: 0 };
+    for rest in [&[][..], &[b"open".as_slice()], &[b"rmdir".as_slice(), b"x"]] {
+        assert_eq!(at(rest), outside);
+    }
+    assert_eq!(rights(&policy, &[b"etc"]), outside);
+    let ids: std::collections::HashSet<u32> = policy.edges.iter().map(|e| e.to.id).collect();
+    assert_eq!(ids.len(), policy.edges.len());
+}
+
+#[test]
+fn a_failure_names_class_and_reason() {
+    let classes = vec![
+        (Class::FilesRead, Outcome::Enforced),
+        (Class::NetworkV4, Outcome::Failed { why: "tcp4 connect: was to be refused".into() }),
+    ];
+    let text = CanaryError::NotEnforced(CanaryReport { classes }).to_string();
+    assert!(text.contains("network.v4: tcp4 connect") && !text.contains("files.read"), "{text}");
+    assert!(text.contains("Nothing is started"), "{text}");
+}

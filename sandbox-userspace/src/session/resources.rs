@@ -1,0 +1,166 @@
+//! What a session consists of outside its processes, made step by step and taken down in the
+//! reverse order, also when a step in between failed.
+
+use super::cgroup::{Cgroup, CgroupError, CgroupTree};
+use super::guard::{Guard, Source};
+use super::leftovers;
+use super::state::{Entry, Registry, State, StateError};
+use super::tempdir;
+use crate::sinks::{Level, Output};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A part of a session could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResourceError {
+    /// Its state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Its cgroup.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A directory.
+    #[error("cannot create {path}: {source}")]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The kernel side of a session in force.
+pub struct Enforced {
+    /// Its programs.
+    pub guard: Box<dyn Guard>,
+    /// Its denials.
+    pub source: Box<dyn Source>,
+}
+
+/// The parts that were made so far.
+pub struct Resources {
+    registry: Registry,
+    state: State,
+    entry: Entry,
+    tree: CgroupTree,
+    cgroup: Option<Cgroup>,
+    temporary: bool,
+    enforced: Option<Enforced>,
+}
+
+impl Resources {
+    /// Writes the session down: whatever is made from now on can be found.
+    pub fn begin(registry: &Registry, tree: CgroupTree, state: State) -> Result<Self, StateError> {
+        let entry = registry.enter(&state)?;
+        let registry = registry.clone();
+        Ok(Self { registry, state, entry, tree, cgroup: None, temporary: false, enforced: None })
+    }
+
+    /// Makes the cgroup and the directories.
+    pub fn make(&mut self, uid: u32, gid: u32) -> Result<Cgroup, ResourceError> {
+        let cgroup = self.tree.create(self.state.id.as_str())?;
+        self.cgroup = Some(cgroup.clone());
+        self.state.cgroup_id = Some(cgroup.id);
+        self.entry.write(&self.state)?;
+        let path = &self.state.temporary;
+        tempdir::create(path, uid, gid)
+            .map_err(|source| ResourceError::Create { path: path.clone(), source })?;
+        self.temporary = true;
+        if let Some(parent) = self.state.pins.parent() {
+            match std::fs::create_dir(parent) {
+                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(ResourceError::Create { path: parent.into(), source });
+                }
+                _ => {}
+            }
+        }
+        Ok(cgroup)
+    }
+
+    /// Takes the kernel side over.
+    pub fn enforced(&mut self, enforced: Enforced) -> &mut Enforced {
+        self.enforced.insert(enforced)
+    }
+
+    /// What is written down.
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Ends what still runs, tells the number of processes first. `Err` means that members live
+    /// on: then nothing is taken down and the policy stays in force.
+    pub fn end_members(
+        &mut self,
+        starting: &mut dyn FnMut(usize),
+    ) -> Result<(), leftovers::LeftoverError> {
+        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        leftovers::end_members(cgroup, starting)?;
+        if let Some(Enforced { guard, .. }) = &self.enforced {
+            let moved = leftovers::end_labelled(guard.as_ref(), cgroup.id)?;
+            if moved > 0 {
+                starting(moved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the records that wait and returns how many found no room, where that is known.
+    pub fn drain(&mut self, output: &mut Output) -> Option<u64> {
+        let Enforced { guard, source } = self.enforced.as_mut()?;
+        while let Some(record) = source.next() {
+            output.record(record);
+        }
+        match guard.lost() {
+            Ok(lost) => Some(lost),
+            Err(error) => {
+                output.notice(Level::Warning, &format!("cannot count lost denials: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Takes everything down. The session has no members. Each step that fails is told and does
+    /// not keep the others from being done.
+    pub fn take_down(self, failed: &mut dyn FnMut(String)) {
+        let Self { registry, state, entry, tree, cgroup, temporary, enforced } = self;
+        let mut step = |what: &str, result: Result<(), String>| {
+            if let Err(error) = result {
+                failed(format!("cannot {what} of session {}: {error}", state.id));
+            }
+        };
+        if let Some(Enforced { mut guard, source }) = enforced {
+            drop(source);
+            if let Some(cgroup) = &cgroup {
+                step("dismiss the members", text(guard.dismiss(cgroup.id)));
+            }
+            step("detach the cgroup programs", text(guard.detach(state.id.as_str())));
+            step("remove the programs", text(guard.remove()));
+        }
+        if temporary {
+            step(
+                "remove the temporary directory",
+                text(tempdir::remove(&state.temporary, state.uid)),
+            );
+        }
+        if let Some(cgroup) = &cgroup {
+            step("remove the cgroup", text(cgroup.remove()));
+        }
+        tidy(&tree, &state.pins);
+        let removed = registry.hold().and_then(|held| entry.remove(&held));
+        step("remove the state", text(removed));
+    }
+}
+
+/// Removes the directories of all sessions where none is left.
+pub(super) fn tidy(tree: &CgroupTree, pins: &Path) {
+    tree.tidy();
+    if let Some(parent) = pins.parent() {
+        // Anything but success means that it is in use or gone.
+        let _ = std::fs::remove_dir(parent);
+    }
+}
+
+fn text<E: std::fmt::Display>(result: Result<(), E>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
+}

@@ -1,0 +1,423 @@
+//! From a record of the ring to what it means.
+
+use super::escape::{printable, text};
+use crate::engine::events::{Object, Record};
+use crate::policy::compiled::Rule;
+use crate::session::SessionId;
+use jiff::{SignedDuration, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+use sandbox_common::Access;
+use sandbox_common::event::{Header, Hook, NetPayload, ProcessPayload, Reason};
+use sandbox_common::subject::Mode;
+use serde::Serialize;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+/// Something that the policy does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Denial {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The session.
+    pub session: SessionId,
+    /// Where the kernel asked: a [`Hook`]'s name, or its number where it has none here.
+    pub hook: String,
+    /// What was not allowed: names of [`Access`] bits; bits without a name as one number.
+    pub access: Vec<String>,
+    /// A [`Reason`]'s name, or its number.
+    pub reason: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// On what.
+    pub object: Target,
+    /// The rule that decided; null where it was none.
+    pub rule: Option<RuleRef>,
+    /// All of it as a line for people.
+    pub message: String,
+    /// What would allow it, where that can be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Hint>,
+}
+
+/// What came of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It failed.
+    Denied,
+    /// It went on: the session only reports.
+    Audited,
+}
+
+/// The object of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Target {
+    /// A file or directory.
+    Path {
+        /// Its path as the session's mounts show it.
+        path: String,
+        /// It existed.
+        exists: bool,
+    },
+    /// A device node.
+    Device {
+        /// Its path.
+        path: String,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// An address.
+    Address {
+        /// Without the port.
+        address: String,
+        /// The port.
+        port: u16,
+        /// `tcp`, `udp`, or the number.
+        protocol: String,
+    },
+    /// Another process.
+    Process {
+        /// Its process id.
+        pid: u32,
+        /// Its main thread's name.
+        comm: String,
+        /// The signal's number, or the kernel's `PTRACE_MODE_*` bits.
+        request: u32,
+    },
+    /// The task itself.
+    Task,
+}
+
+/// The rule that decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum RuleRef {
+    /// It is in the session's table.
+    Known(Rule),
+    /// It is not.
+    Unknown {
+        /// Its number.
+        id: u16,
+    },
+}
+
+/// A change of the policy that would allow something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hint {
+    /// The list: `files.write.allow`.
+    pub key: String,
+    /// What to add to it.
+    pub add: String,
+}
+
+/// Where an object of a superblock (`s_dev`, components from its root) is mounted.
+pub type Show = Box<dyn Fn(u32, &[Vec<u8>]) -> Option<PathBuf>>;
+
+/// Explains the records of one session.
+pub struct Explainer {
+    session: SessionId,
+    rules: Vec<Rule>,
+    show: Show,
+    /// What to add to `CLOCK_BOOTTIME` to get the time of day.
+    boot: SignedDuration,
+}
+
+impl Explainer {
+    /// For a session whose rules have these ids and whose mounts `show` knows.
+    pub fn new(session: SessionId, rules: Vec<Rule>, show: Show) -> Self {
+        let now = Timestamp::now().as_duration();
+        let since_boot = clock_gettime(ClockId::Boottime);
+        // Nanoseconds of a timespec are below a thousand million.
+        let nanoseconds = i32::try_from(since_boot.tv_nsec).unwrap_or(0);
+        let boot = now.saturating_sub(SignedDuration::new(since_boot.tv_sec, nanoseconds));
+        Self { session, rules, show, boot }
+    }
+
+    /// What a record means.
+    pub fn explain(&self, record: &Record) -> Denial {
+        let header = record.header();
+        let access = Access::from_bits_retain(header.access);
+        let (object, shown) = match record {
+            Record::Path { object, .. } => self.path(object),
+            Record::Net { net, .. } => address(net),
+            Record::Process { process, .. } => other(process),
+            Record::Task { .. } => (Target::Task, String::new()),
+        };
+        let rule = self.rule(header.rule);
+        // A policy is UTF-8: it cannot name a path that is not.
+        let exact = !matches!(record, Record::Path { object, .. } if !is_utf8(object));
+        let hint = exact.then(|| hint(header, access, &object, rule.as_ref())).flatten();
+        let name = thread_name(&header.comm);
+        Denial {
+            time: self.time(header.time),
+            session: self.session.clone(),
+            hook: named(header.hook, Hook::from_number(header.hook).map(Hook::name)),
+            access: names(access),
+            reason: named(header.reason, Reason::from_number(header.reason).map(Reason::name)),
+            verdict: match Mode::of(header.mode.into()) {
+                Mode::Enforce => Verdict::Denied,
+                Mode::Audit => Verdict::Audited,
+            },
+            pid: header.pid,
+            tid: header.tid,
+            uid: header.uid,
+            comm: text(name),
+            message: message(header, access, &object, &shown, name, rule.as_ref()),
+            object,
+            rule,
+            hint,
+        }
+    }
+
+    fn rule(&self, id: u16) -> Option<RuleRef> {
+        if id == 0 {
+            return None;
+        }
+        let known = self.rules.iter().find(|rule| rule.id == id);
+        Some(known.map_or(RuleRef::Unknown { id }, |rule| RuleRef::Known(rule.clone())))
+    }
+
+    /// The object, and the text for people of it.
+    fn path(&self, object: &Object) -> (Target, String) {
+        let bytes = self.shown(object);
+        let (path, shown) = (text(&bytes), printable(&bytes));
+        if object.rdev != 0 {
+            let (major, minor) = numbers(object.rdev);
+            let shown = format!("{shown} (device {major}:{minor})");
+            return (Target::Device { path, major, minor }, shown);
+        }
+        (Target::Path { path, exists: object.mode != 0 }, shown)
+    }
+
+    fn shown(&self, object: &Object) -> Vec<u8> {
+        if !object.truncated
+            && let Some(path) = (self.show)(object.dev, &object.components)
+        {
+            return path.as_os_str().as_bytes().to_vec();
+        }
+        // Mounted nowhere here, or its beginning is missing: the file system and what is known.
+        let (major, minor) = numbers(object.dev);
+        let mut path = format!("[{major}:{minor}]").into_bytes();
+        if object.truncated {
+            path.extend(b"/...");
+        }
+        for name in &object.components {
+            path.push(b'/');
+            path.extend(name);
+        }
+        if object.components.is_empty() {
+            path.push(b'/');
+        }
+        path
+    }
+
+    fn time(&self, nanoseconds: u64) -> String {
+        let since_boot = SignedDuration::from_nanos(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
+        let time = Timestamp::from_duration(self.boot.saturating_add(since_boot));
+        time.unwrap_or(Timestamp::MAX).to_string()
+    }
+}
+
+fn is_utf8(object: &Object) -> bool {
+    object.components.iter().all(|name| std::str::from_utf8(name).is_ok())
+}
+
+/// Major and minor of a device number in the kernel's encoding.
+const fn numbers(dev: u32) -> (u32, u32) {
+    (dev >> 20, dev & 0xf_ffff)
+}
+
+fn named(number: u8, name: Option<&str>) -> String {
+    name.map_or_else(|| number.to_string(), str::to_owned)
+}
+
+/// Bits of an access: the name, what people call doing it, and the word before the object.
+const ACCESSES: [(Access, &str, &str, &str); 13] = [
+    (Access::READ, "read", "read", "of"),
+    (Access::WRITE, "write", "write", "of"),
+    (Access::CREATE, "create", "creation", "of"),
+    (Access::REMOVE, "remove", "removal", "of"),
+    (Access::ATTRIBUTES, "attributes", "attribute change", "of"),
+    (Access::EXECUTE, "execute", "execution", "of"),
+    (Access::CONNECT, "connect", "connection", "to"),
+    (Access::TRACE, "trace", "look", "into"),
+    (Access::SIGNAL, "signal", "signal", "to"),
+    (Access::CONTROL, "control", "control", "of"),
+    (Access::MOUNT, "mount", "mount", "of"),
+    (Access::KERNEL, "kernel", "kernel access", "to"),
+    (Access::TYPE, "type", "typing", "into"),
+];
+
+/// The names of the bits; those without a name are one number.
+fn names(access: Access) -> Vec<String> {
+    let known = ACCESSES.iter().filter(|(bit, ..)| access.contains(*bit));
+    let names = known.map(|(_, name, ..)| (*name).to_owned());
+    names.chain(unknown(access)).collect()
+}
+
+/// For people: `read and write`, and the word before the object.
+fn phrase(access: Access) -> (String, &'static str) {
+    let known = ACCESSES.iter().filter(|(bit, ..)| access.contains(*bit));
+    let word = known.clone().next_back().map_or("of", |(.., word)| word);
+    let nouns = known.map(|(_, _, noun, _)| (*noun).to_owned());
+    (nouns.chain(unknown(access)).collect::<Vec<_>>().join(" and "), word)
+}
+
+fn unknown(access: Access) -> Option<String> {
+    let bits = access.bits() & !Access::all().bits();
+    (bits != 0).then(|| format!("{bits:#x}"))
+}
+
+fn other(process: &ProcessPayload) -> (Target, String) {
+    let ProcessPayload { pid, request, comm } = process;
+    let comm = thread_name(comm);
+    let shown = format!("{}[{pid}]", printable(comm));
+    (Target::Process { pid: *pid, comm: text(comm), request: *request }, shown)
+}
+
+fn thread_name(comm: &[u8]) -> &[u8] {
+    comm.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn address(net: &NetPayload) -> (Target, String) {
+    let [a, b, c, d, ..] = net.address;
+    let address = match i32::from(net.family) {
+        libc::AF_INET => Ipv4Addr::new(a, b, c, d).to_string(),
+        libc::AF_INET6 => Ipv6Addr::from(net.address).to_string(),
+        family => format!("family {family}"),
+    };
+    let protocol = match i32::from(net.protocol) {
+        libc::IPPROTO_TCP => "tcp".into(),
+        libc::IPPROTO_UDP => "udp".into(),
+        number => number.to_string(),
+    };
+    let shown = address_text(&address, net.port, &protocol);
+    (Target::Address { address, port: net.port, protocol }, shown)
+}
+
+/// Text for people of an address with port and protocol, as the policy writes it.
+fn address_text(address: &str, port: u16, protocol: &str) -> String {
+    let suffix = match protocol {
+        "tcp" | "udp" => format!("/{protocol}"),
+        _ => format!(" protocol {protocol}"),
+    };
+    if address.contains(':') {
+        format!("[{address}]:{port}{suffix}")
+    } else {
+        format!("{address}:{port}{suffix}")
+    }
+}
+
+fn message(
+    header: &Header,
+    access: Access,
+    object: &Target,
+    shown: &str,
+    name: &[u8],
+    rule: Option<&RuleRef>,
+) -> String {
+    let verdict = match Mode::of(header.mode.into()) {
+        Mode::Enforce => "denied",
+        Mode::Audit => "would deny",
+    };
+    let (doing, word) = phrase(access);
+    let hook = Hook::from_number(header.hook);
+    let what = match (object, hook) {
+        (Target::Task, Some(Hook::SocketCreate)) => "a socket".into(),
+        (Target::Task, Some(Hook::TaskAlloc)) => "a new process".into(),
+        (Target::Task, hook) => {
+            let hook = named(header.hook, hook.map(Hook::name));
+            if access.is_empty() { hook } else { format!("{doing} ({hook})") }
+        }
+        (Target::Process { request, .. }, Some(Hook::TaskKill)) => {
+            format!("{doing} {request} {word} {shown}")
+        }
+        _ => format!("{doing} {word} {shown}"),
+    };
+    let (name, pid) = (printable(name), header.pid);
+    format!("{verdict} {what} by {name}[{pid}]: {}", because(header.reason, rule))
+}
+
+fn because(reason: u8, rule: Option<&RuleRef>) -> String {
+    let rule = rule.map(|rule| match rule {
+        RuleRef::Known(Rule { key, text, file, line, .. }) => {
+            let (text, file) = (printable(text.as_bytes()), printable(file.as_bytes()));
+            format!("{key} \"{text}\" ({file}:{line})")
+        }
+        RuleRef::Unknown { id } => format!("rule {id}"),
+    });
+    let reason = match Reason::from_number(reason) {
+        Some(Reason::Rule) => return rule.unwrap_or_else(|| "a rule".into()),
+        Some(Reason::Default) => "no rule allows it".into(),
+        Some(Reason::UnknownFilesystem) => "the policy does not know this file system".into(),
+        Some(Reason::Device) => "the device is not on the list".into(),
+        Some(Reason::Disconnected) => "the object has no place in its file system".into(),
+        Some(Reason::TooDeep) => "the path is too deep to be judged".into(),
+        Some(Reason::Gain) => "the new place allows what the old one does not".into(),
+        Some(Reason::RuleBeneath) => "it would move what a rule beneath it protects".into(),
+        Some(Reason::IntoCgroup) => "a child may not be born in another cgroup".into(),
+        Some(Reason::NoMemory) => "the kernel had no memory to judge it".into(),
+        Some(Reason::Unreadable) => "a kernel object could not be read".into(),
+        Some(Reason::SessionEnded) => "its session has ended".into(),
+        Some(Reason::SocketKind) => "sockets of this kind are not allowed".into(),
+        Some(Reason::Outsider) => "that process is not of the session".into(),
+        Some(Reason::Never) => "no session may do this".into(),
+        None => format!("reason {reason}"),
+    };
+    match rule {
+        Some(rule) => format!("{reason}: {rule}"),
+        None => reason,
+    }
+}
+
+/// What would allow it: an entry that is deeper than the rule that decided.
+fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>) -> Option<Hint> {
+    let reason = Reason::from_number(header.reason)?;
+    if !matches!(reason, Reason::Rule | Reason::Default) {
+        return None;
+    }
+    match object {
+        Target::Path { path, .. } if path.starts_with('/') => {
+            // A rule on this very place wins over an entry that names the same place.
+            if let Some(RuleRef::Known(rule)) = rule
+                && let Some(tail) =
+                    rule.text.strip_suffix("/**").is_none().then(|| tail(&rule.text))
+                && path.ends_with(tail)
+            {
+                return None;
+            }
+            let list = if access.intersects(Access::WRITES) { "write" } else { "read" };
+            Some(Hint { key: format!("files.{list}.allow"), add: path.clone() })
+        }
+        Target::Address { address, port, protocol } if matches!(&**protocol, "tcp" | "udp") => {
+            let add = address_text(address, *port, protocol);
+            Some(Hint { key: "network.allow".into(), add })
+        }
+        _ => None,
+    }
+}
+
+/// What of a rule's text stays when `~` and `${NAME}` at its beginning are replaced.
+fn tail(text: &str) -> &str {
+    match text.as_bytes().first() {
+        Some(b'~') => &text[1..],
+        Some(b'$') => text.find('}').map_or(text, |end| &text[end + 1..]),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! Lines for people, on stderr.
+
+use super::escape::printable;
+use super::explain::{Denial, Hint, RuleRef, Target, Verdict};
+use super::{Event, Level, Notice, SessionEvent, SessionState, Sink};
+use anstream::AutoStream;
+use anstyle::{AnsiColor, Style};
+use rustix::termios::OutputModes;
+use std::collections::HashSet;
+use std::io::{self, IsTerminal as _, Write};
+
+/// Before every line.
+const PREFIX: &str = "sandbox: ";
+/// Different denials that are remembered; more are counted only.
+const DISTINCT: usize = 10_000;
+
+const RED: Style = AnsiColor::Red.on_default().bold();
+const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Prints every denial that is unlike those before, and at the end how many there were.
+pub struct Terminal<W: Write> {
+    to: W,
+    quiet: bool,
+    is_terminal: bool,
+    seen: HashSet<Key>,
+    hinted: HashSet<String>,
+    overflow: bool,
+}
+
+/// Denials with the same key are the same to people.
+#[derive(PartialEq, Eq, Hash)]
+struct Key(Vec<String>, String, Verdict, Target, Option<u16>);
+
+impl Terminal<AutoStream<io::Stderr>> {
+    /// On stderr; only notices of errors where `quiet`. Colours where people see them.
+    pub fn stderr(quiet: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { is_terminal, ..Self::new(AutoStream::auto(io::stderr()), quiet) }
+    }
+}
+
+impl<W: Write> Terminal<W> {
+    fn new(to: W, quiet: bool) -> Self {
+        let (seen, hinted) = (HashSet::new(), HashSet::new());
+        Self { to, quiet, is_terminal: false, seen, hinted, overflow: false }
+    }
+
+    fn denial(&mut self, denial: &Denial) -> io::Result<()> {
+        let rule = denial.rule.as_ref().map(|rule| match rule {
+            RuleRef::Known(rule) => rule.id,
+            RuleRef::Unknown { id } => *id,
+        });
+        let key = Key(
+            denial.access.clone(),
+            denial.reason.clone(),
+            denial.verdict,
+            denial.object.clone(),
+            rule,
+        );
+        if self.seen.contains(&key) {
+            return Ok(());
+        }
+        if self.seen.len() >= DISTINCT {
+            if self.overflow {
+                return Ok(());
+            }
+            self.overflow = true;
+            let text = format!("more than {DISTINCT} different denials; more are only counted");
+            return self.line(&format!("{YELLOW}warning:{YELLOW:#} {text}"));
+        }
+        self.seen.insert(key);
+        let mut line = match denial.message.split_once(' ') {
+            Some(("denied", rest)) => format!("{RED}denied{RED:#} {rest}"),
+            _ => denial.message.clone(),
+        };
+        if let Some(Hint { key, add }) = &denial.hint
+            && self.hinted.insert(key.clone())
+        {
+            let add = printable(add.as_bytes());
+            line += &format!("{DIM} — to allow it: add \"{add}\" to {key}{DIM:#}");
+        }
+        self.line(&line)
+    }
+
+    fn session(&mut self, event: &SessionEvent) -> io::Result<()> {
+        if event.state == SessionState::Started {
+            return Ok(());
+        }
+        let exit = event.exit.map_or_else(|| "unknown".into(), |code| code.to_string());
+        let lost = event.lost.map_or_else(|| "unknown".into(), |lost| lost.to_string());
+        let denials = match event.denials {
+            Some(1) => "1 denial".into(),
+            denials => format!("{} denials", denials.unwrap_or(0)),
+        };
+        let distinct = self.seen.len();
+        let more = if self.overflow { "+" } else { "" };
+        let session = &event.session;
+        self.line(&format!(
+            "session {session} ended: exit {exit}, {denials} ({distinct}{more} distinct), {lost} lost"
+        ))
+    }
+
+    fn notice(&mut self, notice: &Notice) -> io::Result<()> {
+        let Notice { level, message, help } = notice;
+        match level {
+            Level::Info => self.lines("", message)?,
+            Level::Warning => self.lines(&format!("{YELLOW}warning:{YELLOW:#} "), message)?,
+            Level::Error => self.lines(&format!("{RED}error:{RED:#} "), message)?,
+        }
+        help.iter().try_for_each(|help| self.lines("help: ", help))
+    }
+
+    /// A text of one or more lines, every one with our prefix.
+    fn lines(&mut self, mark: &str, text: &str) -> io::Result<()> {
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        self.line(&format!("{mark}{}", printable_line(first)))?;
+        lines.try_for_each(|line| self.line(&printable_line(line)))
+    }
+
+    /// One line, whose untrusted parts are escaped.
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        let end = if self.is_raw() { "\r\n" } else { "\n" };
+        // In one piece: the agent writes to the same terminal.
+        match self.to.write_all(format!("{PREFIX}{line}{end}").as_bytes()) {
+            // The reader has had enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The agent has set the terminal so that a new line does not begin at the left.
+    fn is_raw(&self) -> bool {
+        self.is_terminal
+            && rustix::termios::tcgetattr(io::stderr())
+                .is_ok_and(|modes| !modes.output_modes.contains(OutputModes::OPOST))
+    }
+}
+
+impl<W: Write> Sink for Terminal<W> {
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Notice(notice) if !self.quiet || notice.level == Level::Error => {
+                self.notice(notice)
+            }
+            Event::Denial(denial) if !self.quiet => self.denial(denial),
+            Event::Session(event) if !self.quiet => self.session(event),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Our own text: only what a terminal would obey is escaped, backslashes stay.
+fn printable_line(text: &str) -> String {
+    text.chars()
+        .flat_map(|char| match char {
+            '\\' | '\'' | '"' => vec![char],
+            _ => char.escape_debug().collect(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial(path: &str) -> Denial {
+        Denial {
+            time: "2026-11-29T12:00:00Z".into(),
+            session: "0123abcd".parse().unwrap(),
+            hook: "file_open".into(),
+            access: vec!["write".into()],
+            reason: "default".into(),
+            verdict: Verdict::Denied,
+            pid: 1,
+            tid: 1,
+            uid: 0,
+            comm: "sh".into(),
+            object: Target::Path { path: path.into(), exists: true },
+            rule: None,
+            message: format!("denied write of {path} by sh[1]: no rule allows it"),
+            hint: Some(Hint { key: "files.write.allow".into(), add: path.into() }),
+        }
+    }
+
+    fn print(quiet: bool, events: &[Event]) -> String {
+        let plain = anstream::StripStream::new(Vec::new());
+        let mut terminal = Terminal::new(plain, quiet);
+        for event in events {
+            terminal.write(event).unwrap();
+        }
+        String::from_utf8(terminal.to.into_inner()).unwrap()
+    }
+
+    fn ended(denials: u64) -> Event {
+        Event::Session(SessionEvent {
+            state: SessionState::Ended,
+            session: "0123abcd".parse().unwrap(),
+            cgroup: None,
+            pins: None,
+            pid: None,
+            exit: Some(0),
+            denials: Some(denials),
+            lost: Some(0),
+        })
+    }
+
+    #[test]
+    fn the_same_is_printed_once_and_counted() {
+        let mut other = denial("/etc/x");
+        other.pid = 99;
+        let events = [
+            Event::Denial(denial("/etc/x")),
+            Event::Denial(other),
+            Event::Denial(denial("/etc/y")),
+            ended(3),
+        ];
+        assert_eq!(
+            print(false, &events),
+            "sandbox: denied write of /etc/x by sh[1]: no rule allows it \
+             — to allow it: add \"/etc/x\" to files.write.allow\n\
+             sandbox: denied write of /etc/y by sh[1]: no rule allows it\n\
+             sandbox: session 0123abcd ended: exit 0, 3 denials (2 distinct), 0 lost\n"
+        );
+    }
+
+    #[test]
+    fn a_flood_of_different_denials_is_cut_and_told() {
+        let mut events: Vec<Event> =
+            (0..DISTINCT + 5).map(|n| Event::Denial(denial(&format!("/{n}")))).collect();
+        events.push(ended(10_005));
+        let text = print(false, &events);
+        assert_eq!(text.lines().count(), DISTINCT + 2);
+        let end: Vec<&str> = text.lines().skip(DISTINCT).collect();
+        assert_eq!(
+            end,
+            [
+                "sandbox: warning: more than 10000 different denials; more are only counted",
+                "sandbox: session 0123abcd ended: exit 0, 10005 denials (10000+ distinct), 0 lost",
+            ]
+        );
+    }
+
+    #[test]
+    fn notices_and_quiet() {
+        let notice = |level, message: &str, help: Option<&str>| {
+            Event::Notice(Notice { level, message: message.into(), help: help.map(Into::into) })
+        };
+        let events = [
+            notice(Level::Info, "hello", None),
+            notice(Level::Warning, "a\u{1b}[1m \"b\"", None),
+            notice(Level::Error, "no\n  here", Some("try")),
+            Event::Denial(denial("/x")),
+            ended(1),
+        ];
+        let errors = "sandbox: error: no\nsandbox:   here\nsandbox: help: try\n";
+        assert_eq!(print(true, &events), errors);
+        let all = print(false, &events);
+        assert!(all.starts_with("sandbox: hello\nsandbox: warning: a\\u{1b}[1m \"b\"\n"), "{all}");
+        assert!(all.ends_with("exit 0, 1 denial (1 distinct), 0 lost\n"), "{all}");
+    }
+}

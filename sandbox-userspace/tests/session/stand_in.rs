@@ -1,0 +1,142 @@
+//! `sandbox run` with the kernel side replaced: it writes down what is asked of it.
+
+use crate::place::Place;
+use sandbox_userspace::engine::EngineError;
+use sandbox_userspace::engine::events::{DecodeError, Record};
+use sandbox_userspace::session::SessionId;
+use sandbox_userspace::session::cgroup::{Cgroup, CgroupTree};
+use sandbox_userspace::session::guard::{Guard, Source};
+use sandbox_userspace::session::resources::Enforced;
+use sandbox_userspace::session::run::{Kernel, Request, RunError, run};
+use sandbox_userspace::session::state::Registry;
+use sandbox_userspace::session::user::User;
+use sandbox_userspace::sinks::{Level, Output};
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Environment variable that makes this program the stand-in: the place of its files.
+pub const PLACE: &str = "SESSION_TEST_PLACE";
+
+/// Runs as the stand-in if the environment says so.
+pub fn main() -> Option<ExitCode> {
+    let place = Place::at(std::env::var_os(PLACE)?);
+    let mut command: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut user = None;
+    if command.first().is_some_and(|first| first == "--user") {
+        user = Some(command[1].to_str().unwrap().to_owned());
+        command.drain(..2);
+    }
+    let request = Request {
+        id: SessionId::random().unwrap(),
+        registry: Registry::open(place.run()).unwrap(),
+        tree: CgroupTree::find().unwrap(),
+        pins: place.pins(),
+        user: User::choose(user.as_deref(), None, None).unwrap(),
+        workspace: "/".into(),
+        command,
+        rules: Vec::new(),
+    };
+    let mut output = Output::new(false, false, Some(&place.events())).unwrap();
+    Some(match run(request, &mut StandIn { place }, &mut output) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            output.notice(Level::Error, &error.to_string());
+            error.code().into()
+        }
+    })
+}
+
+struct StandIn {
+    place: Place,
+}
+
+impl Kernel for StandIn {
+    fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
+        if self.place.path("refuse").exists() {
+            return Err(RunError::Enforce { message: "refused".into(), help: None });
+        }
+        assert!(cgroup.members().unwrap().is_empty(), "nobody is in before it is in force");
+        fs::create_dir(pins).unwrap();
+        let log = Log::adopt(pins);
+        log.say(&format!("enforce level {}", cgroup.level));
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        Ok(Enforced { guard: Box::new(log), source: Box::new(Quiet(read, write)) })
+    }
+}
+
+/// A ring that stays empty: a pipe into which nobody writes.
+struct Quiet(
+    OwnedFd,
+    #[expect(dead_code, reason = "open, or the other end would be readable")] OwnedFd,
+);
+
+impl Source for Quiet {
+    fn wait_on(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn next(&mut self) -> Option<Result<Record, DecodeError>> {
+        None
+    }
+}
+
+/// Writes down what is asked of the kernel side.
+pub struct Log {
+    place: Place,
+    pins: PathBuf,
+}
+
+impl Log {
+    /// As an engine opens its pins.
+    pub fn adopt(pins: &Path) -> Self {
+        let place = Place::at(pins.parent().unwrap().parent().unwrap());
+        Self { place, pins: pins.into() }
+    }
+
+    fn say(&self, text: &str) {
+        let mut log = OpenOptions::new().create(true).append(true).open(self.place.log()).unwrap();
+        writeln!(log, "{text}").unwrap();
+    }
+
+    fn session(&self) -> String {
+        self.pins.file_name().unwrap().to_str().unwrap().into()
+    }
+}
+
+impl Guard for Log {
+    /// Processes listed in the file `labelled` bear the label.
+    fn label(&self, pidfd: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
+        let Ok(list) = fs::read_to_string(self.place.path("labelled")) else { return Ok(None) };
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap().trim();
+        let cgroup = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        Ok(list.lines().any(|line| line == pid).then_some(cgroup.id))
+    }
+
+    fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
+        let found = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        assert_eq!(found.id, cgroup);
+        assert!(!found.populated().unwrap(), "members are ended before they are dismissed");
+        self.say("dismiss");
+        Ok(())
+    }
+
+    fn detach(&mut self, name: &str) -> Result<(), EngineError> {
+        assert_eq!(name, self.session());
+        self.say("detach");
+        Ok(())
+    }
+
+    fn lost(&self) -> Result<u64, EngineError> {
+        Ok(0)
+    }
+
+    fn remove(self: Box<Self>) -> Result<(), EngineError> {
+        fs::remove_dir_all(&self.pins).unwrap();
+        self.say("remove");
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask build`: the BPF object, and static programs that hold it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use crate::cache::{self, Cache};
+use crate::command::{progress, run};
+use crate::toolchain;
+
+pub(crate) const BPF_TARGET: &str = "bpfel-unknown-none";
+const BPF_PROGRAMS: &str = "sandbox-programs";
+/// Programs run in an initramfs and in any container, so they are linked statically.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Build the programs unoptimised; the BPF object is optimised always, for the verifier
+    #[arg(long)]
+    debug: bool,
+}
+
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    println!("{}", build(args.debug)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds everything into the directory `dist` of the target directory, and gives its path.
+pub(crate) fn build(debug: bool) -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    toolchain::core_sources(&cache)?;
+    let linker = toolchain::bpf_linker(&cache)?;
+    drop(cache);
+    let target = target_directory();
+
+    let object = bpf(&linker, &target.join("bpf"))?;
+    let programs = programs(debug, &object, &target.join("static"))?;
+
+    let dist = target.join("dist");
+    cache::remove(&dist)?;
+    fs::create_dir_all(&dist).with_context(|| format!("cannot make {}", dist.display()))?;
+    for program in programs {
+        let name = program.file_name().context("a program without a name")?;
+        fs::copy(&program, dist.join(name))
+            .with_context(|| format!("cannot copy {}", program.display()))?;
+    }
+    Ok(dist)
+}
+
+/// The root of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// Where this checkout's build products go.
+pub(crate) fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+/// Compiles the programs for the kernel; gives the object's path.
+fn bpf(linker: &Path, target: &Path) -> Result<PathBuf> {
+    progress("building the BPF programs");
+    let mut cargo = toolchain::cargo();
+    cargo
+        .current_dir(workspace())
+        .args(["build", "--quiet", "--release", "--package", "sandbox-ebpf"])
+        .args(["--bin", BPF_PROGRAMS, "--target", BPF_TARGET, "-Z", "build-std=core"])
+        .arg("--target-dir")
+        .arg(target);
+    bpf_environment(&mut cargo, linker);
+    run(&mut cargo)?;
+    Ok(target.join(BPF_TARGET).join("release").join(BPF_PROGRAMS))
+}
+
+/// What makes cargo compile for the BPF target with the stable compiler.
+pub(crate) fn bpf_environment(cargo: &mut std::process::Command, linker: &Path) {
+    let flags = ["--cfg=bpf_target_arch=\"x86_64\"", "-Cdebuginfo=2", "-Clink-arg=--btf"];
+    cargo
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", linker);
+}
+
+/// Compiles `sandbox`, with the object in it, and the test programs; gives their paths.
+fn programs(debug: bool, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
+    progress("building the programs");
+    let object = std::path::absolute(object)?;
+    let mut cargo = toolchain::cargo();
+    cargo
+        .current_dir(workspace())
+        .args(["build", "--quiet", "--package", "sandbox-userspace", "--package", "sandbox-tests"])
+        .args(["--bins", "--target", TARGET, "--target-dir"])
+        .arg(target)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("SANDBOX_BPF_OBJECT", object);
+    if !debug {
+        cargo.arg("--release");
+    }
+    run(&mut cargo)?;
+
+    // cargo leaves programs that were removed since; a `.d` file names each one that it built.
+    let directory = target.join(TARGET).join(if debug { "debug" } else { "release" });
+    let mut programs = Vec::new();
+    let entries =
+        fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let is_program = path.is_file() && path.extension().is_none();
+        if is_program && path.file_name() != Some(&OsString::from(".cargo-lock")) {
+            programs.push(path);
+        }
+    }
+    Ok(programs)
+}

@@ -1,0 +1,53 @@
+//! `cargo xtask ci`: what every change must pass.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::cache::Cache;
+use crate::command::{progress, run};
+use crate::{build, test, toolchain};
+
+pub(crate) fn main() -> Result<ExitCode> {
+    let cache = Cache::open()?;
+    toolchain::core_sources(&cache)?;
+    let linker = toolchain::bpf_linker(&cache)?;
+    let deny = toolchain::cargo_deny(&cache)?;
+    drop(cache);
+
+    progress("checking format");
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+
+    progress("checking lints of the programs");
+    run(cargo().args(["clippy", "--quiet", "--workspace", "--exclude", "sandbox-ebpf"]).args([
+        "--all-targets",
+        "--target-dir",
+        &build::target_directory().to_string_lossy(),
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+
+    progress("checking lints of the BPF programs");
+    let mut clippy = cargo();
+    clippy
+        .args(["clippy", "--quiet", "--release", "--package", "sandbox-ebpf"])
+        .args(["--target", build::BPF_TARGET, "-Z", "build-std=core", "--target-dir"])
+        .arg(build::target_directory().join("bpf"))
+        .args(["--", "-D", "warnings"]);
+    build::bpf_environment(&mut clippy, &linker);
+    run(&mut clippy)?;
+
+    progress("checking licences and sources of dependencies");
+    let mut check = Command::new(deny);
+    check.current_dir(build::workspace()).args(["check", "licenses", "bans", "sources"]);
+    run(&mut check)?;
+
+    Ok(test::main(&test::Args::default()))
+}
+
+fn cargo() -> Command {
+    let mut cargo = toolchain::cargo();
+    cargo.current_dir(build::workspace());
+    cargo
+}
