@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-const TAIL_LINES: usize = 60;
+const TAIL_LINES: usize = 40;
 /// What a kernel prints when it cannot go on, or does not.
 const FATAL: &[&str] = &["Kernel panic - not syncing", "rcu: INFO: rcu_", "self-detected stall"];
 /// One of these can be a starved emulator; a second one is a hang.

@@ -1,7 +1,6 @@
 //! `cargo xtask run`: the project's main job, on this host or where it cannot be done, in a machine.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -47,10 +46,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         copies: vec![demo],
         ..vm::prepare(&args.kernel, true)?
     };
-    let report = machine.boot(|bytes| {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(bytes).and_then(|()| stdout.flush())
-    })?;
+    let report = machine.boot(vm::to_stdout)?;
     Ok(ExitCode::from(vm::conclude(&report)))
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all suites that this machine can run, and why it could not run the others.
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::build;
 use crate::command::{line, progress};
 use crate::kernel::SERIES;
-use crate::machine::Machine;
+use crate::machine::{Machine, Outcome};
 use crate::results::Results;
 use crate::toolchain;
 use crate::vm;
@@ -200,19 +200,21 @@ fn in_machine(machine: Machine, program: &str, args: &Args) -> Result<(Results, 
     let mut output = Vec::new();
     let report = machine.boot(|bytes| {
         output.extend_from_slice(bytes);
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(bytes).and_then(|()| stdout.flush())
+        vm::to_stdout(bytes)
     })?;
-    let status = vm::conclude(&report);
     let results = Results::read(&String::from_utf8_lossy(&output));
-    let problem = if let Some(why) = report.outcome.problem() {
-        Some(format!("{why}; the end of its console:\n{}", report.console_tail))
-    } else if results.programs == 0 {
-        Some(format!("it ended with status {status} and printed no result"))
-    } else if status != 0 && results.failed == 0 {
-        Some(format!("it ended with status {status} although no test failed"))
-    } else {
-        None
+    let problem = match report.outcome {
+        Outcome::Exited(status) if results.programs == 0 => {
+            Some(format!("it ended with status {status} and printed no result"))
+        }
+        Outcome::Exited(status) if status != 0 && results.failed == 0 => {
+            Some(format!("it ended with status {status} although no test failed"))
+        }
+        Outcome::Exited(_) => None,
+        Outcome::Died(_) | Outcome::TimedOut(_) => {
+            let why = report.outcome.problem().unwrap_or_default();
+            Some(format!("{why}; the end of its console:\n{}", report.console_tail))
+        }
     };
     Ok((results, problem))
 }

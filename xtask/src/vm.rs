@@ -1,7 +1,7 @@
 //! `cargo xtask vm`: a command in a virtual machine.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,10 +71,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         command: args.command.clone(),
         ..prepare(&args.kernel, args.full)?
     };
-    let report = machine.boot(|bytes| {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(bytes).and_then(|()| stdout.flush())
-    })?;
+    let report = machine.boot(to_stdout)?;
     Ok(ExitCode::from(conclude(&report)))
 }
 
@@ -97,6 +94,13 @@ pub(crate) fn conclude(report: &Report) -> u8 {
         Outcome::Died(_) => DIED,
         Outcome::TimedOut(_) => TIMED_OUT,
     }
+}
+
+/// A sink for what the command prints: our stdout, at once.
+pub(crate) fn to_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }
 
 fn parse_copy(text: &str) -> Result<Copied> {

@@ -187,11 +187,13 @@ fn steps(child: &Child) -> Result<(), (u8, io::Error)> {
             check(5, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))?;
         }
         check(6, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-        for signal in 1..=64 {
-            if !child.ignored.contains(&signal) {
-                // SIGKILL, SIGSTOP and those of the C library cannot be set and need not be.
-                libc::signal(signal, libc::SIG_DFL);
-            }
+        // All zero is the default action, whatever the kernel's struct looks like here. The raw
+        // call, because the C library does not let its own signals be set. SIGKILL and SIGSTOP
+        // cannot be set and need not be.
+        let default = [0_u64; 8];
+        for signal in (1..=64).filter(|signal| !child.ignored.contains(signal)) {
+            let none = std::ptr::null::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, size_of::<u64>());
         }
         let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
