@@ -111,7 +111,10 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             let file = format!("/proc/{}/environ", pid(whom)?.as_raw_nonzero());
             let file = fs::open(file, OFlags::RDONLY, mode)?;
             // 7.x asks when it is read, earlier kernels when it is opened.
-            rustix::io::read(&file, &mut [0_u8; 1][..]).map(drop)
+            match rustix::io::read(&file, &mut [0_u8; 1][..])? {
+                0 => Err(Errno::NODATA),
+                _ => Ok(()),
+            }
         }
         Act::Mount => mount::mount(
             "none",
