@@ -263,7 +263,12 @@ fn converse(
         v6: ports.v6(),
     };
     let mut command = Command::new(program);
-    command.arg("canary").env_clear().env("CANARY", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg("canary")
+        .env_clear()
+        .env("CANARY", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     // SAFETY: between fork and exec only two system calls are made, which allocate nothing and take
     // no lock.
     unsafe {

@@ -266,6 +266,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::SocketKind) => "sockets of this kind are not allowed".into(),
         Some(Reason::Outsider) => "that process is not of the session".into(),
         Some(Reason::Never) => "no session may do this".into(),
+        Some(Reason::Moved) => "the task is not in its session's cgroup any more".into(),
         None => format!("reason {reason}"),
     };
     match rule {
