@@ -277,6 +277,8 @@ names! {
         Syslog = 41 "syslog",
         /// `security_settime64`.
         Settime = 42 "settime",
+        /// `security_socket_connect`.
+        SocketConnect = 43 "socket_connect",
     }
 }
 
@@ -313,6 +315,8 @@ names! {
         Outsider = 14 "outsider",
         /// No session may do this.
         Never = 15 "never",
+        /// The member was moved out of its session's cgroup, where its sockets cannot be judged.
+        Moved = 16 "moved",
     }
 }
 

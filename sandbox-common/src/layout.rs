@@ -86,6 +86,8 @@ layout! {
     sb_root: "super_block", ["s_root"], 8;
     task_tgid: "task_struct", ["tgid"], 4;
     task_comm: "task_struct", ["comm"], 16;
+    socket_sk: "socket", ["sk"], 8;
+    sock_protocol: "sock", ["sk_protocol"], 2;
 }
 
 /// Number of fields.

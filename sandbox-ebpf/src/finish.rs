@@ -60,12 +60,12 @@ pub(crate) fn process(
     if enforces(member) { -EPERM } else { 0 }
 }
 
-/// For a cgroup program: 1 lets the call go on, 0 fails it with EPERM.
+/// For a decision about an address.
 #[inline(always)]
 pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, address: NetPayload) -> i32 {
     if decision.allowed() {
-        return 1;
+        return 0;
     }
     event::net(hook, member, decision, address);
-    i32::from(!enforces(member))
+    if enforces(member) { -EPERM } else { 0 }
 }

@@ -18,6 +18,10 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// A task of which only the sandbox is known that its socket belongs to.
+    pub(crate) const UNKNOWN: Self =
+        Self { cgroup: 0, subject: Subject { session: 0, slot: 0, mode: 0, unknown: 0 }, fault: 0 };
+
     /// A label without a session: the task outlived it and stays confined for good.
     #[inline(always)]
     fn ended(cgroup: u64) -> Self {

@@ -1,17 +1,249 @@
 //! `sandbox doctor`: what this kernel can enforce, proved.
+//!
+//! First everything that can be seen without changing anything; then, as root and when nothing
+//! needed is missing, the programs are loaded beside whatever runs, a canary is denied one thing of
+//! every class, and all is removed again.
 
+mod render;
+
+use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS};
+use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
+use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
+use crate::session::cgroup::{CgroupError, CgroupTree};
+use sandbox_common::layout::COUNT;
+use serde::Serialize;
+use std::error::Error;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `sandbox doctor`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct DoctorArgs {
-    /// Print JSON
+    /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
 }
 
+const AFTER_HELP: &str = "\
+The proof needs root: programs are loaded, a process of sandbox's own is confined and denied one
+thing of every class, and everything is removed again. Nothing else on the machine is touched.
+
+Exit status: 0 when everything needed was seen to deny, else 1.";
+
 /// Runs `sandbox doctor`.
 pub fn execute(args: &DoctorArgs) -> ExitCode {
-    let _ = args;
-    ExitCode::FAILURE
+    let diagnosis = Diagnosis::make();
+    let text = if args.json {
+        serde_json::to_string(&diagnosis).unwrap_or_else(|error| error.to_string()) + "\n"
+    } else {
+        render::render(&diagnosis)
+    };
+    // Whoever reads may have gone away; the exit status still tells.
+    let _ = anstream::stdout().write_all(text.as_bytes());
+    if diagnosis.enforced { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// Everything that was seen. The JSON object is this.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    r#type: &'static str,
+    /// `uname -r`.
+    kernel: String,
+    btf: BtfSeen,
+    /// Active LSMs; `null` where that cannot be seen.
+    lsms: Option<Vec<String>>,
+    /// How the hooks are attached; `null` where they cannot be.
+    attach: Option<&'static str>,
+    cgroup2: Option<PathBuf>,
+    bpffs: Option<PathBuf>,
+    hooks: Vec<HookSeen>,
+    /// What stands in the way, and what to do about it.
+    missing: Vec<Remedy>,
+    /// Every class; `null` where no proof could be tried.
+    proof: Option<Vec<Proved>>,
+    /// Everything needed was seen to deny.
+    enforced: bool,
+}
+
+/// The kernel's types.
+#[derive(Debug, Serialize)]
+struct BtfSeen {
+    /// They can be read.
+    readable: bool,
+    /// Fields of kernel structures that were found as the programs need them.
+    fields: usize,
+    /// Fields that the programs need.
+    of: usize,
+}
+
+/// A hook.
+#[derive(Debug, Serialize)]
+struct HookSeen {
+    hook: &'static str,
+    /// `present`, `absent`, `changed`; `unknown` without BTF; `cgroup` for those of a cgroup, which
+    /// only the proof shows.
+    state: &'static str,
+    required: bool,
+    /// What it means that the hook is not there as expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meaning: Option<&'static str>,
+}
+
+/// Something that is missing.
+#[derive(Debug, Serialize)]
+struct Remedy {
+    what: String,
+    mend: String,
+}
+
+/// A class and what was seen of it.
+#[derive(Debug, Serialize)]
+struct Proved {
+    class: Class,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+impl Diagnosis {
+    fn make() -> Self {
+        let survey = Survey::take(Paths::default());
+        let mut diagnosis = Self::of(&survey);
+        match survey.facts() {
+            Err(missing) => diagnosis.missing.extend(
+                missing.iter().map(|one| Remedy { what: one.to_string(), mend: one.mend() }),
+            ),
+            Ok(facts) => match prove(&facts) {
+                Ok(report) => diagnosis.accept(report),
+                Err(failure) => diagnosis.explain(failure),
+            },
+        }
+        diagnosis.enforced = diagnosis.missing.is_empty()
+            && diagnosis.proof.as_ref().is_some_and(|classes| {
+                classes.iter().all(|proved| !matches!(proved.outcome, Outcome::Failed { .. }))
+            });
+        diagnosis
+    }
+
+    /// What can be seen without changing anything.
+    fn of(survey: &Survey) -> Self {
+        let fields = match &survey.layout {
+            None => 0,
+            Some(Ok(_)) => COUNT,
+            Some(Err(error)) => COUNT - error.faults.len(),
+        };
+        let mut hooks: Vec<HookSeen> = match &survey.hooks {
+            Some(Ok(facts)) => facts.iter().map(HookSeen::of).collect(),
+            _ => LSM_HOOKS
+                .iter()
+                .map(|(hook, _)| HookSeen {
+                    hook: hook.name(),
+                    state: "unknown",
+                    required: true,
+                    meaning: None,
+                })
+                .collect(),
+        };
+        hooks.extend(CGROUP_HOOKS.iter().map(|hook| HookSeen {
+            hook: hook.name(),
+            state: "cgroup",
+            required: true,
+            meaning: None,
+        }));
+        Self {
+            r#type: "doctor",
+            kernel: survey.release.clone(),
+            btf: BtfSeen { readable: survey.btf.is_ok(), fields, of: COUNT },
+            lsms: survey.lsms.as_ref().ok().cloned(),
+            attach: survey.bpf_lsm().then_some("bpf_lsm"),
+            cgroup2: survey.cgroup2.as_ref().ok().cloned().flatten(),
+            bpffs: survey.bpffs.clone(),
+            hooks,
+            missing: Vec::new(),
+            proof: None,
+            enforced: false,
+        }
+    }
+
+    fn accept(&mut self, report: CanaryReport) {
+        let proved = |(class, outcome)| Proved { class, outcome };
+        self.proof = Some(report.classes.into_iter().map(proved).collect());
+    }
+
+    /// A failed proof: the classes where they were tried, else the error and what caused it.
+    fn explain(&mut self, failure: Failure) {
+        match failure {
+            Failure::Canary(CanaryError::NotEnforced(report)) => self.accept(report),
+            other => self.missing.push(Remedy {
+                what: chain(&other),
+                mend: "please report this with the output of `sandbox doctor --json`".into(),
+            }),
+        }
+    }
+}
+
+impl HookSeen {
+    fn of(fact: &HookFact) -> Self {
+        let state = match fact.state {
+            HookState::Present => "present",
+            HookState::Absent => "absent",
+            HookState::Changed { .. } => "changed",
+        };
+        let meaning = (fact.state != HookState::Present).then_some(fact.absence);
+        Self { hook: fact.hook.name(), state, required: fact.required, meaning }
+    }
+}
+
+/// Why there is no proof.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the programs cannot be loaded")]
+    Load(#[source] EngineError),
+    #[error(transparent)]
+    Cgroups(#[from] CgroupError),
+    #[error(transparent)]
+    Canary(#[from] CanaryError),
+    #[error("the programs cannot be removed again")]
+    Remove(#[source] EngineError),
+}
+
+/// Loads the programs for the canary alone, and removes them.
+fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
+    let parent = facts.bpffs.join("sandbox");
+    let pins = parent.join(format!("doctor-{}", std::process::id()));
+    let cgroups = CgroupTree::find()?;
+    let mut engine = Engine::load(&facts.layout, &pins).map_err(|error| {
+        tidy(&parent);
+        Failure::Load(error)
+    })?;
+    let report = canary::prove(&mut engine, &cgroups);
+    let removed = engine.remove();
+    tidy(&parent);
+    let report = report?;
+    removed.map_err(Failure::Remove)?;
+    Ok(report)
+}
+
+/// Removes the directory of all pins if nothing is left in it.
+fn tidy(parent: &Path) {
+    // Sessions have theirs there too, and then it stays.
+    let _ = std::fs::remove_dir(parent);
+}
+
+/// An error and its causes, on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

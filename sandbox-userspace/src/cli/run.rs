@@ -122,18 +122,11 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         rules: compiled.rules.clone(),
     };
     let mut kernel = Bpf { tree, layout, policy: compiled };
-    run::run(request, &mut kernel, output).map_err(failure)
+    run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 
-fn failure(error: RunError) -> Failure {
-    let help = match &error {
-        RunError::Enforce { help, .. } => help.clone(),
-        RunError::Launch(_) if error.code() != super::FAILED => {
-            Some("a denial above, if there is one, tells the rule that refused it".into())
-        }
-        _ => None,
-    };
-    Failure { code: error.code(), message: error.to_string(), help }
+fn failure(error: &RunError) -> Failure {
+    Failure { code: error.code(), message: error.to_string(), help: error.help() }
 }
 
 /// Tells of sessions that lost their supervisor. What is left in force may be in nobody's way, so

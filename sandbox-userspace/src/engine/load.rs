@@ -28,6 +28,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::PathChown, Need::Required),
     (Hook::TaskAlloc, Need::Required),
     (Hook::SocketCreate, Need::Required),
+    (Hook::SocketConnect, Need::Required),
     (Hook::FileIoctl, Need::Required),
     (Hook::PtraceAccessCheck, Need::Required),
     (Hook::PtraceTraceme, Need::Required),

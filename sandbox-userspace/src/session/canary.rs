@@ -263,12 +263,18 @@ fn converse(
         v6: ports.v6(),
     };
     let mut command = Command::new(program);
-    command.arg("canary").env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
-    // SAFETY: between fork and exec only two system calls are made, which allocate nothing and take
-    // no lock.
+    command
+        .arg("canary")
+        .env_clear()
+        .env("CANARY", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    // SAFETY: between fork and exec only system calls are made: nothing is allocated and no lock
+    // taken.
     unsafe {
         command.pre_exec(move || {
             rustix::io::write(&entrance, b"0")?;
+            super::privileges::shed()?;
             rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty())?;
             Ok(())
         });

@@ -264,24 +264,20 @@ impl Cgroup {
 
 /// A field of `mountinfo` without the kernel's octal escapes.
 fn unescape(field: &str) -> String {
+    let octal = |b: &u8| (b'0'..=b'7').contains(b).then(|| b - b'0');
     let mut text = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let [first, tail @ ..] = rest {
-        let octal = |b: u8| (b'0'..=b'7').contains(&b).then(|| b - b'0');
-        match rest {
-            [b'\\', a, b, c, tail @ ..] => {
-                if let (Some(a @ 0..=3), Some(b), Some(c)) = (octal(*a), octal(*b), octal(*c)) {
-                    text.push(a << 6 | b << 3 | c);
-                    rest = tail;
-                    continue;
-                }
-                text.push(b'\\');
-                rest = &rest[1..];
-            }
-            _ => {
-                text.push(*first);
-                rest = tail;
-            }
+        let escape = match rest {
+            [b'\\', a @ b'0'..=b'3', b, c, ..] => octal(a).zip(octal(b)).zip(octal(c)),
+            _ => None,
+        };
+        if let Some(((a, b), c)) = escape {
+            text.push(a << 6 | b << 3 | c);
+            rest = &rest[4..];
+        } else {
+            text.push(*first);
+            rest = tail;
         }
     }
     String::from_utf8_lossy(&text).into_owned()

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Where bpffs is.
 pub const BPFFS: &str = "/sys/fs/bpf";
-/// `BPF_FS_MAGIC` of linux/magic.h.
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
-/// `PROC_CGROUP_INIT_INO` of linux/proc_ns.h: the inode of the first cgroup namespace.
+/// `PROC_CGROUP_INIT_INO` of `linux/proc_ns.h`: the inode of the first cgroup namespace.
 const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// The host lacks something.

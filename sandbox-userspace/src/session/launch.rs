@@ -80,10 +80,11 @@ impl Agent {
 }
 
 /// Steps of the child; the number of the one that failed goes through a pipe.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     "make a process group",
     "put it in the terminal's foreground",
     "join the session's cgroup",
+    "give up capabilities",
     "set the groups",
     "set the group",
     "set the user",
@@ -181,24 +182,27 @@ fn steps(child: &Child) -> Result<(), (u8, io::Error)> {
             check(1, libc::tcsetpgrp(tty, libc::getpid()).into())?;
         }
         check(2, libc::write(child.entrance, c"0".as_ptr().cast(), 1) as libc::c_long)?;
+        super::privileges::shed().map_err(|error| (3, error.into()))?;
         if let Some((uid, gid, groups)) = &child.ids {
-            check(3, libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
-            check(4, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid))?;
-            check(5, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))?;
+            check(4, libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+            check(5, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid))?;
+            check(6, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))?;
         }
-        check(6, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-        for signal in 1..=64 {
-            if !child.ignored.contains(&signal) {
-                // SIGKILL, SIGSTOP and those of the C library cannot be set and need not be.
-                libc::signal(signal, libc::SIG_DFL);
-            }
+        check(7, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        // All zero is the default action, whatever the kernel's struct looks like here. The raw
+        // call, because the C library does not let its own signals be set. SIGKILL and SIGSTOP
+        // cannot be set and need not be.
+        let default = [0_u64; 8];
+        for signal in (1..=64).filter(|signal| !child.ignored.contains(signal)) {
+            let none = std::ptr::null::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, size_of::<u64>());
         }
         let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         let mask = libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
         if mask != 0 {
-            return Err((7, io::Error::from_raw_os_error(mask)));
+            return Err((8, io::Error::from_raw_os_error(mask)));
         }
-        check(8, libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))
+        check(9, libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))
     }
 }

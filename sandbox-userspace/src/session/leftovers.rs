@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+/// How long what is dying already may take, before anything is said about it.
+const MOMENT: Duration = Duration::from_millis(100);
 /// How long members may take to end by themselves.
 pub const GRACE: Duration = Duration::from_secs(3);
 /// How long the kernel may take to end what was killed.
@@ -45,11 +47,13 @@ pub fn end_members(
     cgroup: &Cgroup,
     starting: &mut dyn FnMut(usize),
 ) -> Result<usize, LeftoverError> {
-    if !cgroup.populated()? {
+    if cgroup.wait_empty(MOMENT)? {
         return Ok(0);
     }
     let count = cgroup.members()?.len();
-    starting(count);
+    if count > 0 {
+        starting(count);
+    }
     cgroup.signal(Signal::TERM)?;
     // A stopped process gets its signal when it goes on.
     cgroup.signal(Signal::CONT)?;

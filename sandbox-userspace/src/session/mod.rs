@@ -14,6 +14,7 @@ pub mod host;
 pub mod launch;
 pub mod leftovers;
 pub mod orphan;
+pub mod privileges;
 pub mod process;
 pub mod program;
 pub mod resources;

@@ -170,7 +170,7 @@ impl Keeper {
             cgroup.remove().map_err(|e| e.to_string())?;
         }
         let temporary = tempdir::path(id);
-        let uid = self.registry.read(id).map_or(0, |state| state.uid);
+        let uid = self.registry.read(id).ok().map(|state| state.uid);
         tempdir::remove(&temporary, uid).map_err(text(&temporary))?;
         tidy(&self.tree, &pins);
         if self.registry.exists(id) {

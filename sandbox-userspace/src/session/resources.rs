@@ -140,7 +140,7 @@ impl Resources {
         if temporary {
             step(
                 "remove the temporary directory",
-                text(tempdir::remove(&state.temporary, state.uid)),
+                text(tempdir::remove(&state.temporary, Some(state.uid))),
             );
         }
         if let Some(cgroup) = &cgroup {

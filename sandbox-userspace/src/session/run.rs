@@ -59,6 +59,14 @@ pub enum RunError {
         /// How to mend it.
         help: Option<String>,
     },
+    /// Something about this process.
+    #[error("cannot {what}: {source}")]
+    Own {
+        /// What was attempted.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// The agent did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -82,7 +90,29 @@ impl From<CgroupError> for RunError {
     }
 }
 
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |source| RunError::Own { what, source }
+}
+
 impl RunError {
+    /// How to mend it, where that can be said.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Enforce { help, .. } => help.clone(),
+            Self::Program(ProgramError::NotFound(name)) => {
+                let sudo = std::env::var_os("SUDO_USER").is_some();
+                (sudo && !name.as_encoded_bytes().contains(&b'/')).then(|| {
+                    "sudo replaces PATH; keep yours: sudo env \"PATH=$PATH\" sandbox run -- ..."
+                        .into()
+                })
+            }
+            Self::Launch(LaunchError::Exec { .. }) => {
+                Some("a denial above, if there is one, names the rule that refused it".into())
+            }
+            _ => None,
+        }
+    }
+
     /// The exit status that tells of it.
     pub fn code(&self) -> u8 {
         match self {
@@ -108,16 +138,16 @@ pub trait Kernel {
 /// Runs the session; `Ok` is the exit status of its command.
 pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Result<u8, RunError> {
     let Request { id, registry, tree, pins, user, workspace, command, rules } = request;
-    let directory = std::env::current_dir().map_err(RunError::Supervise)?;
+    let directory = std::env::current_dir().map_err(own("find the current directory"))?;
     let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
     let program = program::find(name, &search, &directory, &user)?;
-    let group = Group::choose().map_err(RunError::Supervise)?;
-    let signals = Signals::take(group.is_own()).map_err(RunError::Supervise)?;
+    let group = Group::choose().map_err(own("look at the terminal"))?;
+    let signals = Signals::take(group.is_own()).map_err(own("take the signals"))?;
     let text = |text: &OsString| text.to_string_lossy().into_owned();
     let supervisor = Supervisor {
         pid: std::process::id().cast_signed(),
-        start: Stat::of("self").map_err(RunError::Supervise)?.start,
+        start: Stat::of("self").map_err(own("find when it was started"))?.start,
     };
     let pins = pins.join(id.as_str());
     let state = State {
@@ -139,7 +169,7 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
         let cgroup = resources.make(user.uid, user.gid)?;
         let entrance = cgroup.entrance()?;
         let enforced = kernel.enforce(&cgroup, &pins)?;
-        if let Some(signal) = signals.asked_to_end().map_err(RunError::Supervise)? {
+        if let Some(signal) = signals.asked_to_end().map_err(own("read the signals"))? {
             resources.enforced(enforced);
             return Err(RunError::Signalled(signal));
         }

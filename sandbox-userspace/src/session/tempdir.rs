@@ -24,15 +24,16 @@ pub fn create(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
 
 /// Removes the directory with all in it, never following a symlink; gone already is no error.
 ///
-/// The agent owned the name and may have put something else there: what is no directory of `uid`
-/// is left alone and an error.
-pub fn remove(path: &Path, uid: u32) -> io::Result<()> {
+/// The agent owned the name and may have put something else there: what is no directory, or not of
+/// `uid` where that is known, is left alone and an error.
+pub fn remove(path: &Path, uid: Option<u32>) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
     // Root's own when the session ended between the two steps of `create`.
-    if !found.is_dir() || (found.uid() != uid && found.uid() != 0) {
+    let is_its = uid.is_none_or(|uid| found.uid() == uid || found.uid() == 0);
+    if !found.is_dir() || !is_its {
         return Err(io::Error::other("it is no longer the directory that was made; look at it"));
     }
     fs::remove_dir_all(path)
@@ -56,13 +57,13 @@ mod tests {
         assert_eq!(fs::metadata(&session).unwrap().mode() & 0o7777, 0o700);
         assert!(create(&session, uid, gid).is_err());
         symlink(&other, session.join("link")).unwrap();
-        remove(&session, uid).unwrap();
+        remove(&session, Some(uid)).unwrap();
         assert!(!session.exists() && other.join("keep").exists());
 
         symlink(&other, &session).unwrap();
-        assert!(remove(&session, uid).is_err());
+        assert!(remove(&session, Some(uid)).is_err());
         assert!(other.join("keep").exists());
         fs::remove_file(&session).unwrap();
-        remove(&session, uid).unwrap();
+        remove(&session, Some(uid)).unwrap();
     }
 }

@@ -56,7 +56,7 @@ fn object(path: &str) -> Object {
         dev: kernel_dev(8, 1),
         rdev: 0,
         mode: 0o100_644,
-        components: path.split('/').filter(|n| !n.is_empty()).map(|n| n.into()).collect(),
+        components: path.split('/').filter(|n| !n.is_empty()).map(Into::into).collect(),
         truncated: false,
     }
 }

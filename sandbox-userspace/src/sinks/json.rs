@@ -1,6 +1,7 @@
 //! One JSON object a line.
 
 use super::{Event, Level, Sink};
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -50,7 +51,8 @@ fn ascii_controls(json: &str) -> String {
             text.push(char);
         } else {
             for unit in char.encode_utf16(&mut [0; 2]) {
-                text.push_str(&format!("\\u{unit:04x}"));
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Where events go: lines for people, JSON. See `docs/events.md` for the objects.
 
+pub mod denial;
 pub mod escape;
 pub mod explain;
 pub mod json;
@@ -7,7 +8,8 @@ pub mod terminal;
 
 use crate::engine::events::{DecodeError, Record};
 use crate::session::SessionId;
-use explain::{Denial, Explainer};
+use denial::Denial;
+use explain::Explainer;
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -29,7 +31,7 @@ pub enum Level {
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Event {
     /// The kernel denied something.
-    Denial(Denial),
+    Denial(Box<Denial>),
     /// A session began or ended.
     Session(SessionEvent),
     /// The program has something to say.
@@ -139,7 +141,7 @@ impl Output {
             (Ok(record), Some(explainer)) => {
                 let denial = explainer.explain(&record);
                 self.denials += 1;
-                self.emit(&Event::Denial(denial));
+                self.emit(&Event::Denial(Box::new(denial)));
             }
             (Ok(_), None) => self.undecoded += 1,
             (Err(error), _) => {

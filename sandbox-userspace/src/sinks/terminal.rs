@@ -1,7 +1,7 @@
 //! Lines for people, on stderr.
 
+use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::printable;
-use super::explain::{Denial, Hint, RuleRef, Target, Verdict};
 use super::{Event, Level, Notice, SessionEvent, SessionState, Sink};
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
@@ -22,7 +22,7 @@ const DIM: Style = Style::new().dimmed();
 pub struct Terminal<W: Write> {
     to: W,
     quiet: bool,
-    is_terminal: bool,
+    raw_possible: bool,
     seen: HashSet<Key>,
     hinted: HashSet<String>,
     overflow: bool,
@@ -35,15 +35,15 @@ struct Key(Vec<String>, String, Verdict, Target, Option<u16>);
 impl Terminal<AutoStream<io::Stderr>> {
     /// On stderr; only notices of errors where `quiet`. Colours where people see them.
     pub fn stderr(quiet: bool) -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        Self { is_terminal, ..Self::new(AutoStream::auto(io::stderr()), quiet) }
+        let raw_possible = io::stderr().is_terminal();
+        Self { raw_possible, ..Self::new(AutoStream::auto(io::stderr()), quiet) }
     }
 }
 
 impl<W: Write> Terminal<W> {
     fn new(to: W, quiet: bool) -> Self {
         let (seen, hinted) = (HashSet::new(), HashSet::new());
-        Self { to, quiet, is_terminal: false, seen, hinted, overflow: false }
+        Self { to, quiet, raw_possible: false, seen, hinted, overflow: false }
     }
 
     fn denial(&mut self, denial: &Denial) -> io::Result<()> {
@@ -78,7 +78,7 @@ impl<W: Write> Terminal<W> {
             && self.hinted.insert(key.clone())
         {
             let add = printable(add.as_bytes());
-            line += &format!("{DIM} — to allow it: add \"{add}\" to {key}{DIM:#}");
+            line.extend([format!("{DIM} — to allow it: add \"{add}\" to {key}{DIM:#}")]);
         }
         self.line(&line)
     }
@@ -132,7 +132,7 @@ impl<W: Write> Terminal<W> {
 
     /// The agent has set the terminal so that a new line does not begin at the left.
     fn is_raw(&self) -> bool {
-        self.is_terminal
+        self.raw_possible
             && rustix::termios::tcgetattr(io::stderr())
                 .is_ok_and(|modes| !modes.output_modes.contains(OutputModes::OPOST))
     }
@@ -184,6 +184,10 @@ mod tests {
         }
     }
 
+    fn event(path: &str) -> Event {
+        Event::Denial(Box::new(denial(path)))
+    }
+
     fn print(quiet: bool, events: &[Event]) -> String {
         let plain = anstream::StripStream::new(Vec::new());
         let mut terminal = Terminal::new(plain, quiet);
@@ -210,12 +214,7 @@ mod tests {
     fn the_same_is_printed_once_and_counted() {
         let mut other = denial("/etc/x");
         other.pid = 99;
-        let events = [
-            Event::Denial(denial("/etc/x")),
-            Event::Denial(other),
-            Event::Denial(denial("/etc/y")),
-            ended(3),
-        ];
+        let events = [event("/etc/x"), Event::Denial(Box::new(other)), event("/etc/y"), ended(3)];
         assert_eq!(
             print(false, &events),
             "sandbox: denied write of /etc/x by sh[1]: no rule allows it \
@@ -227,8 +226,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_different_denials_is_cut_and_told() {
-        let mut events: Vec<Event> =
-            (0..DISTINCT + 5).map(|n| Event::Denial(denial(&format!("/{n}")))).collect();
+        let mut events: Vec<Event> = (0..DISTINCT + 5).map(|n| event(&format!("/{n}"))).collect();
         events.push(ended(10_005));
         let text = print(false, &events);
         assert_eq!(text.lines().count(), DISTINCT + 2);
@@ -251,7 +249,7 @@ mod tests {
             notice(Level::Info, "hello", None),
             notice(Level::Warning, "a\u{1b}[1m \"b\"", None),
             notice(Level::Error, "no\n  here", Some("try")),
-            Event::Denial(denial("/x")),
+            event("/x"),
             ended(1),
         ];
         let errors = "sandbox: error: no\nsandbox:   here\nsandbox: help: try\n";

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-pub fn tests() -> Vec<(&'static str, fn())> {
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("agent_reads_the_terminal_and_gives_it_back", terminal),
         ("typed_interrupt_ends_the_agent_not_the_session", interrupt),
@@ -133,7 +133,8 @@ fn stop() {
     person.types("echo in:$((40+2))\n");
     person.sees("in:42");
     person.types("fg\n");
-    person.sees("cat");
+    // What is typed before the shell has set the modes for its job is not the job's.
+    person.sees("fg\r\n$S cat");
     person.types("two\n");
     person.sees("two\r\ntwo");
     // In the background it may not read: it stops again, and goes on in the foreground.
@@ -145,6 +146,7 @@ fn stop() {
     person.types("\n");
     person.sees("Stopped");
     person.types("fg\n");
+    person.sees("fg\r\n$S cat");
     person.types("three\n");
     person.sees("three\r\nthree");
     person.types("\x04");
@@ -160,9 +162,11 @@ fn pipeline() {
     wait_for("the session is there", || place.read("events.jsonl").contains("started"));
     person.types("typed\n");
     person.sees("data:typed");
-    person.types("$S sleep 1000 | cat; echo code:${PIPESTATUS[0]}\n");
+    person.types("$S sleep 1000 | cat\n");
     wait_for("the session is there", || place.read("events.jsonl").matches("started").count() == 2);
     person.types("\x03");
+    person.sees("ended: exit 130");
+    person.types("echo code:${PIPESTATUS[0]}\n");
     person.sees("code:130");
     place.is_clean();
 }
@@ -171,10 +175,10 @@ fn modes() {
     let place = Place::new("modes");
     let mut person = Person::at(&place);
     person.types("$S sh -c 'stty raw -echo; echo raw'; stty -a | grep -o -- '[-]*icanon'\n");
-    person.sees("raw\r\n");
-    // Our last line was printed in raw mode and still begins at the left.
+    // No carriage return: the agent's raw mode is in force. Our own line comes after it.
+    person.sees("\r\nraw\n");
     person.sees("ended: exit 0");
-    person.sees("icanon");
+    person.sees("\r\nicanon\r\n");
     place.is_clean();
 }
 

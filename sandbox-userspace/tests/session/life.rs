@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
-pub fn tests() -> Vec<(&'static str, fn())> {
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("agent_is_a_member_from_its_first_instruction", member),
         ("agent_inherits_nothing_it_should_not", inheritance),
@@ -16,6 +16,7 @@ pub fn tests() -> Vec<(&'static str, fn())> {
         ("what_the_command_leaves_running_is_ended", leftovers),
         ("labelled_processes_outside_are_ended", labelled),
         ("signals_are_passed_on", signals),
+        ("denials_are_told_while_the_agent_runs", denials),
         ("agent_runs_as_another_user", user),
         ("a_signal_ends_the_command_and_the_session", terminated),
     ]
@@ -28,7 +29,11 @@ fn member() {
     );
     assert_eq!(code, 0);
     let id = text.lines().nth_back(2).unwrap();
-    assert!(text.lines().any(|line| line == format!("0::/sandbox/{id}")), "{text}");
+    assert!(
+        text.lines().any(|line| line
+            == format!("0::/{}/sandbox/{id}", place.path("").file_name().unwrap().display())),
+        "{text}"
+    );
     assert!(text.ends_with(&format!("{id}\n700 0\n/tmp/sandbox-{id}\n")), "{text}");
     fs::write(place.path("id"), id).unwrap();
     place.is_clean();
@@ -50,10 +55,10 @@ fn inheritance() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "0", "{text}");
-    assert_eq!(lines[1], "NoNewPrivs:\t1", "{text}");
-    assert_eq!(lines[2], "SigBlk:\t0000000000000000", "{text}");
+    assert_eq!(lines[1], "SigBlk:\t0000000000000000", "{text}");
     // What was ignored on purpose and is passed on stays ignored: USR1 is bit 9.
-    assert_eq!(lines[3], "SigIgn:\t0000000000000200", "{text}");
+    assert_eq!(lines[2], "SigIgn:\t0000000000000200", "{text}");
+    assert_eq!(lines[3], "NoNewPrivs:\t1", "{text}");
     assert_eq!(lines[4], lines[5], "the agent leads its process group: {text}");
 }
 
@@ -154,6 +159,25 @@ fn signals() {
     wait_for("SIGHUP has arrived", || place.read("ready") == "ready\nhup\n");
     kill_process(pid, Signal::USR1).unwrap();
     assert_eq!(supervisor.wait().unwrap().code(), Some(9));
+    place.is_clean();
+}
+
+fn denials() {
+    let place = Place::new("denials");
+    let end = place.path("end");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done", end.display());
+    let mut supervisor = place.start(&script);
+    wait_for("the session is there", || place.read("events.jsonl").contains("started"));
+    fs::write(place.ring(), [7]).unwrap();
+    wait_for("the denial is told", || place.read("events.jsonl").contains(r#""pid":7"#));
+    // A flood does not make it deaf, and what waits at the end is told too.
+    fs::write(place.ring(), [8; 5000]).unwrap();
+    fs::write(&end, "").unwrap();
+    fs::write(place.ring(), [9; 3]).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+    let events = place.read("events.jsonl");
+    assert_eq!(events.matches(r#""type":"denial""#).count(), 5004);
+    assert!(events.contains(r#""exit":0,"denials":5004,"lost":0"#));
     place.is_clean();
 }
 

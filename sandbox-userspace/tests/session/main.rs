@@ -1,6 +1,8 @@
 //! Sessions on this machine with a stand-in for the kernel's programs: cgroups, processes,
 //! signals, terminals and cleaning up are real. Needs root and a cgroup v2 hierarchy.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod jobs;
 mod life;
 mod orphans;

@@ -1,27 +1,31 @@
 //! `sandbox run` with the kernel side replaced: it writes down what is asked of it.
 
 use crate::place::Place;
+use rustix::fs::{FileType, Mode, OFlags};
+use sandbox_common::Access;
+use sandbox_common::event::{Header, Hook, Kind, Reason};
 use sandbox_userspace::engine::EngineError;
-use sandbox_userspace::engine::events::{DecodeError, Record};
+use sandbox_userspace::engine::events::{DecodeError, Object, Record};
 use sandbox_userspace::session::SessionId;
-use sandbox_userspace::session::cgroup::{Cgroup, CgroupTree};
+use sandbox_userspace::session::cgroup::Cgroup;
 use sandbox_userspace::session::guard::{Guard, Source};
 use sandbox_userspace::session::resources::Enforced;
 use sandbox_userspace::session::run::{Kernel, Request, RunError, run};
 use sandbox_userspace::session::state::Registry;
 use sandbox_userspace::session::user::User;
+use sandbox_userspace::sinks::explain::Explainer;
 use sandbox_userspace::sinks::{Level, Output};
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Environment variable that makes this program the stand-in: the place of its files.
-pub const PLACE: &str = "SESSION_TEST_PLACE";
+pub(crate) const PLACE: &str = "SESSION_TEST_PLACE";
 
 /// Runs as the stand-in if the environment says so.
-pub fn main() -> Option<ExitCode> {
+pub(crate) fn main() -> Option<ExitCode> {
     let place = Place::at(std::env::var_os(PLACE)?);
     let mut command: Vec<_> = std::env::args_os().skip(1).collect();
     let mut user = None;
@@ -32,7 +36,7 @@ pub fn main() -> Option<ExitCode> {
     let request = Request {
         id: SessionId::random().unwrap(),
         registry: Registry::open(place.run()).unwrap(),
-        tree: CgroupTree::find().unwrap(),
+        tree: place.tree(),
         pins: place.pins(),
         user: User::choose(user.as_deref(), None, None).unwrap(),
         workspace: "/".into(),
@@ -40,6 +44,10 @@ pub fn main() -> Option<ExitCode> {
         rules: Vec::new(),
     };
     let mut output = Output::new(false, false, Some(&place.events())).unwrap();
+    let show = |_, names: &[Vec<u8>]| {
+        Some(PathBuf::from(String::from_utf8_lossy(&names.concat()).into_owned()))
+    };
+    output.explain_with(Explainer::new(request.id.clone(), Vec::new(), Box::new(show)));
     Some(match run(request, &mut StandIn { place }, &mut output) {
         Ok(code) => code.into(),
         Err(error) => {
@@ -62,36 +70,68 @@ impl Kernel for StandIn {
         fs::create_dir(pins).unwrap();
         let log = Log::adopt(pins);
         log.say(&format!("enforce level {}", cgroup.level));
-        let (read, write) = rustix::pipe::pipe().unwrap();
-        Ok(Enforced { guard: Box::new(log), source: Box::new(Quiet(read, write)) })
+        Ok(Enforced { guard: Box::new(log), source: Box::new(Ring::open(&self.place)) })
     }
 }
 
-/// A ring that stays empty: a pipe into which nobody writes.
-struct Quiet(
-    OwnedFd,
-    #[expect(dead_code, reason = "open, or the other end would be readable")] OwnedFd,
-);
+/// A ring into which the test writes: every byte is one denial of the process with that id.
+struct Ring(File);
 
-impl Source for Quiet {
+impl Ring {
+    fn open(place: &Place) -> Self {
+        let path = place.ring();
+        let _ = fs::remove_file(&path);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        // For writing too, or it would be at its end when the test closes it.
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Self(rustix::fs::open(path, flags, Mode::empty()).unwrap().into())
+    }
+}
+
+impl Source for Ring {
     fn wait_on(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     fn next(&mut self) -> Option<Result<Record, DecodeError>> {
-        None
+        let mut byte = [0];
+        (self.0.read(&mut byte).ok()? == 1).then(|| Ok(denial(byte[0].into())))
     }
 }
 
+fn denial(pid: u32) -> Record {
+    let header = Header {
+        version: 1,
+        kind: Kind::Path as u8,
+        hook: Hook::FileOpen as u8,
+        reason: Reason::Default as u8,
+        access: Access::WRITE.bits(),
+        session: 1,
+        rule: 0,
+        mode: 1,
+        time: 0,
+        cgroup: 0,
+        pid,
+        tid: pid,
+        uid: 0,
+        pad: 0,
+        comm: *b"agent\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    let components = vec![b"etc".to_vec(), b"passwd".to_vec()];
+    let object = Object { dev: 0, rdev: 0, mode: 0o100_644, components, truncated: false };
+    Record::Path { header, object }
+}
+
 /// Writes down what is asked of the kernel side.
-pub struct Log {
+pub(crate) struct Log {
     place: Place,
     pins: PathBuf,
 }
 
 impl Log {
     /// As an engine opens its pins.
-    pub fn adopt(pins: &Path) -> Self {
+    pub(crate) fn adopt(pins: &Path) -> Self {
         let place = Place::at(pins.parent().unwrap().parent().unwrap());
         Self { place, pins: pins.into() }
     }
@@ -112,12 +152,12 @@ impl Guard for Log {
         let Ok(list) = fs::read_to_string(self.place.path("labelled")) else { return Ok(None) };
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap().trim();
-        let cgroup = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        let cgroup = self.place.tree().open(&self.session()).unwrap();
         Ok(list.lines().any(|line| line == pid).then_some(cgroup.id))
     }
 
     fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
-        let found = CgroupTree::find().unwrap().open(&self.session()).unwrap();
+        let found = self.place.tree().open(&self.session()).unwrap();
         assert_eq!(found.id, cgroup);
         assert!(!found.populated().unwrap(), "members are ended before they are dismissed");
         self.say("dismiss");

@@ -221,3 +221,73 @@ impl Denial {
         (!right).then(|| format!("reason and rule should be {:?}", self.why))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::policy::Policy;
+    use serde_json::json;
+
+    const RULE: &str = "/data/secret/**";
+    const KEY: &str = "files.read.deny";
+
+    /// An event as the command line promises it, about a read that `RULE` denies.
+    fn event() -> Value {
+        json!({
+            "type": "denial", "time": "2026-11-29T12:00:00Z", "session": "s1", "hook": "file_open",
+            "access": ["read"], "reason": "rule", "verdict": "denied", "pid": 1, "tid": 1, "uid": 0,
+            "comm": "cat", "object": {"kind": "path", "path": "/data/secret/key", "exists": true},
+            "rule": {
+                "id": 3, "key": KEY, "text": RULE, "layer": "user", "file": "/p.toml", "line": 6,
+                "column": 5,
+            },
+            "message": "denied read of /data/secret/key by cat[1]: … (/p.toml:6)",
+        })
+    }
+
+    fn faults(event: &Value) -> Vec<String> {
+        let written = Policy::preset().read_deny(RULE).write();
+        let denial = Denial::read("/data/secret/key").rule(KEY, RULE);
+        denial.faults(event, Path::new("/p.toml"), &written.rules)
+    }
+
+    #[test]
+    fn right_event_has_no_faults() {
+        assert_eq!(faults(&event()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_wrong_field_is_a_fault() {
+        for (pointer, wrong) in [
+            ("/hook", json!("path_mknod")),
+            ("/access", json!(["write"])),
+            ("/verdict", json!("allowed")),
+            ("/reason", json!("default")),
+            ("/object/path", json!("/data/secret/other")),
+            ("/object/kind", json!("task")),
+            ("/rule", Value::Null),
+            ("/rule/key", json!("files.write.deny")),
+            ("/rule/text", json!("/data/**")),
+            ("/rule/file", json!("/q.toml")),
+            ("/rule/line", json!(5)),
+            ("/rule/column", json!(1)),
+            ("/message", json!("denied")),
+            ("/comm", json!("")),
+            ("/uid", Value::Null),
+        ] {
+            let mut event = event();
+            *event.pointer_mut(pointer).expect("the event has this field") = wrong;
+            assert_ne!(faults(&event), Vec::<String>::new(), "{pointer} was not looked at");
+        }
+    }
+
+    #[test]
+    fn a_default_denial_names_no_rule() {
+        let denial = Denial::read("/data/secret/key");
+        let mut event = event();
+        assert!(!denial.faults(&event, Path::new("/p.toml"), &[]).is_empty());
+        event["reason"] = json!("default");
+        event["rule"] = Value::Null;
+        assert!(denial.faults(&event, Path::new("/p.toml"), &[]).is_empty());
+    }
+}

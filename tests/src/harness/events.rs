@@ -15,6 +15,11 @@ impl Events {
         Self { file: file.to_owned() }
     }
 
+    /// Empties the file; no session may be writing to it.
+    pub(crate) fn forget(&self) -> std::io::Result<()> {
+        std::fs::write(&self.file, "")
+    }
+
     /// Every event so far. A line that is no JSON object becomes an object that says so; the last
     /// line counts only when it is complete.
     pub(crate) fn all(&self) -> Vec<Value> {

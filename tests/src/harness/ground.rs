@@ -155,3 +155,30 @@ pub(crate) fn difference(
     let new = after.keys().filter(|path| !before.contains_key(*path));
     changed.chain(new.map(|path| format!("{} appeared", path.display()))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_shows_every_kind_of_change() -> anyhow::Result<()> {
+        let root = std::env::temp_dir().join(format!("snapshot-{}", std::process::id()));
+        fs::create_dir_all(root.join("directory"))?;
+        let file = root.join("file");
+        fs::write(&file, "one")?;
+        let first = snapshot(&root)?;
+        assert_eq!(difference(&first, &snapshot(&root)?), Vec::<String>::new());
+        fs::write(&file, "two")?;
+        let second = snapshot(&root)?;
+        assert_eq!(difference(&first, &second).len(), 1);
+        rustix::fs::chmod(&file, rustix::fs::Mode::from(0o600))?;
+        let third = snapshot(&root)?;
+        assert_eq!(difference(&second, &third).len(), 1);
+        // The new name, and the second link of the file.
+        fs::hard_link(&file, root.join("link"))?;
+        assert_eq!(difference(&third, &snapshot(&root)?).len(), 2);
+        fs::remove_dir_all(&root)?;
+        assert!(snapshot(&root).is_err());
+        Ok(())
+    }
+}

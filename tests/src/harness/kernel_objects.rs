@@ -23,6 +23,11 @@ impl KernelObjects {
             maps: count(MAP_GET_NEXT_ID).context("counting BPF maps")?,
         })
     }
+
+    /// No more of anything than there.
+    pub(crate) fn within(self, other: Self) -> bool {
+        self.programs <= other.programs && self.links <= other.links && self.maps <= other.maps
+    }
 }
 
 fn count(command: i32) -> io::Result<usize> {

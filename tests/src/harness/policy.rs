@@ -78,3 +78,27 @@ impl Policy {
         Written { text: lines.join("\n"), rules }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_stand_where_they_are_said_to_stand() {
+        let written = Policy::preset()
+            .connect("127.0.0.1:80")
+            .read_deny("/a\nb")
+            .write_deny("/c")
+            .read_deny("/d")
+            .write();
+        let lines: Vec<_> = written.text.lines().collect();
+        assert_eq!(written.rules.len(), 4);
+        for rule in &written.rules {
+            let line = lines[usize::try_from(rule.line).expect("small") - 1];
+            let quoted = &line[usize::try_from(rule.column).expect("small") - 1..];
+            let text: String =
+                serde_json::from_str(quoted.trim_end_matches(',')).expect("a quoted rule");
+            assert_eq!(text, rule.text);
+        }
+    }
+}

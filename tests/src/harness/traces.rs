@@ -28,8 +28,17 @@ pub(crate) fn cgroup_root() -> anyhow::Result<PathBuf> {
 }
 
 impl Traces {
+    /// As soon as the kernel is at rest: it frees what an earlier test used with a delay.
     pub(crate) fn now() -> anyhow::Result<Self> {
-        Ok(Self { objects: Some(KernelObjects::count()?), ..Self::places()? })
+        let mut last = KernelObjects::count()?;
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let count = KernelObjects::count()?;
+            if count == last {
+                return Ok(Self { objects: Some(count), ..Self::places()? });
+            }
+            last = count;
+        }
     }
 
     /// Without counting kernel objects.
@@ -50,21 +59,24 @@ impl Traces {
         self.objects != then.objects
     }
 
-    /// Fails unless soon everything is as it was then. The kernel frees links a little after their
-    /// pins are gone.
+    /// Fails unless soon nothing is there that was not there then.
     pub(crate) fn must_return(&self) -> anyhow::Result<()> {
-        let now = || match self.objects {
-            Some(_) => Self::now(),
-            None => Self::places(),
+        let now = || -> anyhow::Result<Self> {
+            let objects = self.objects.map(|_| KernelObjects::count()).transpose()?;
+            Ok(Self { objects, ..Self::places()? })
         };
-        let same = || now().is_ok_and(|now| now == *self).then_some(());
-        if eventually(Duration::from_secs(20), same).is_some() {
+        let same = |now: &Self| {
+            let objects = self.objects.zip(now.objects);
+            now.places == self.places && objects.is_none_or(|(was, is)| is.within(was))
+        };
+        if eventually(Duration::from_secs(30), || now().ok().filter(&same)).is_some() {
             return Ok(());
         }
         let now = now()?;
         let left: Vec<_> = now.places.difference(&self.places).collect();
+        let gone: Vec<_> = self.places.difference(&now.places).collect();
         let (was, is) = (self.objects, now.objects);
-        bail!("not as before: left over {left:?}; kernel objects were {was:?}, are {is:?}")
+        bail!("left over {left:?}, gone {gone:?}; kernel objects were {was:?}, are {is:?}")
     }
 }
 

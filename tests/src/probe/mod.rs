@@ -329,7 +329,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         },
         O::VforkOpen { path } => return process::vfork_open(name, path),
         O::Identity {} => process::identity(),
-        O::Execute { path, descriptor } => process::execute(path, *descriptor),
+        O::Execute { path, descriptor } => return process::execute(name, path, *descriptor),
         O::IntoCgroup { cgroup } => process::into_cgroup(cgroup),
         O::Leftover {} => process::leftover(),
         O::Open { path, flags } => files::open(path, *flags),

@@ -185,7 +185,15 @@ pub(super) fn into_cgroup(cgroup: &Place) -> Outcome {
     Ok(child.into())
 }
 
-pub(super) fn execute(path: &Place, descriptor: bool) -> Outcome {
+pub(super) fn execute(name: &str, path: &Place, descriptor: bool) -> Answer {
+    match start(path, descriptor) {
+        Ok((child, outcome)) => Answer { pid: child, ..Answer::new(name, outcome) },
+        Err(failure) => Answer::new(name, Err(failure)),
+    }
+}
+
+/// The process that tried to become the program, and how that went.
+fn start(path: &Place, descriptor: bool) -> Result<(i32, Outcome), Failure> {
     let path =
         CString::new(path.bytes()).map_err(|_| Failure { errno: Errno::INVAL, stage: "path" })?;
     let (mut reader, writer) = std::io::pipe().stage("pipe")?;
@@ -219,13 +227,14 @@ pub(super) fn execute(path: &Place, descriptor: bool) -> Outcome {
     let mut errno = Vec::new();
     reader.read_to_end(&mut errno).stage("read of errno")?;
     waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
-    match <[u8; 4]>::try_from(errno.as_slice()) {
+    let outcome = match <[u8; 4]>::try_from(errno.as_slice()) {
         Ok(errno) => Err(Failure {
             errno: Errno::from_raw_os_error(i32::from_ne_bytes(errno)),
             stage: if descriptor { "execveat" } else { "execve" },
         }),
         Err(_) => Ok(Value::Null),
-    }
+    };
+    Ok((child.as_raw_nonzero().get(), outcome))
 }
 
 pub(super) fn chroot(root: &Place) -> Result<(), Failure> {
@@ -238,8 +247,10 @@ pub(super) fn namespace(user: bool, binds: &[(Place, Place)]) -> Result<(), Fail
     flags.set(UnshareFlags::NEWUSER, user);
     // SAFETY: no descriptor table or address space is unshared; this process has one thread.
     unsafe { unshare_unsafe(flags) }.stage("unshare")?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).stage("mount(MS_PRIVATE)")?;
+    if !binds.is_empty() {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private).stage("mount(MS_PRIVATE)")?;
+    }
     for (from, to) in binds {
         mount_bind(from.path(), to.path()).stage("mount(MS_BIND)")?;
     }

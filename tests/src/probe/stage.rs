@@ -38,6 +38,8 @@ pub(super) fn main(words: &[String]) -> ExitCode {
 
 fn prepare(steps: &str, command: &mut Command) -> anyhow::Result<()> {
     let steps: Vec<Step> = serde_json::from_str(steps)?;
+    // Away from whatever terminal the suite was started on; fails only where that is so already.
+    let _ = rustix::process::setsid();
     // SAFETY: no descriptor table or address space is unshared; this process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;

@@ -141,9 +141,9 @@ fn workspaces() -> anyhow::Result<()> {
         let papers = ground.papers("workspaces");
         std::fs::create_dir_all(&papers)?;
         let finished = crate::harness::capture(&mut command, &papers, "")?;
-        let right = finished.code() == Some(125) && finished.err.contains("help:");
+        let right = finished.code() == Some(125) && finished.err.contains("workspace");
         if !right {
-            problems.push(format!("{what}: must end with 125 and help: {}", finished.report()));
+            problems.push(format!("{what}: must end with 125 and say why: {}", finished.report()));
         }
     }
     before.must_return()?;

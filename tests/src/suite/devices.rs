@@ -36,7 +36,8 @@ fn harmless() -> anyhow::Result<()> {
 
 /// A node that the administrator has put into the workspace, and the usual ones.
 fn refused() -> anyhow::Result<()> {
-    let ground = Ground::new("devices-refused")?;
+    // The home may be mounted `nodev`, which would be another guard.
+    let ground = Ground::beneath(std::path::Path::new("/"), "devices-refused")?;
     let workspace = ground.workspace();
     let mut bystander = Bystander::new()?;
     let mut made = Vec::new();
@@ -49,6 +50,9 @@ fn refused() -> anyhow::Result<()> {
         let path = workspace.join(name);
         let answer = bystander.perform(&Operation::Mknod { path: path.clone(), kind, device })?;
         anyhow::ensure!(answer.errno == 0, "mknod {path}: {answer}");
+        // The machine may lack the device itself.
+        let answer = bystander.perform(&open(path.path(), libc::O_RDONLY | libc::O_NONBLOCK))?;
+        anyhow::ensure!(answer.errno != libc::EACCES, "a bystander's open of {path}: {answer}");
         made.push((path, device));
     }
     for (path, device) in [("/dev/mem", (1, 1)), ("/dev/kmsg", (1, 11)), ("/dev/port", (1, 4))] {

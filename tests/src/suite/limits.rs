@@ -113,7 +113,8 @@ fn odd_names() -> anyhow::Result<()> {
     let ground = Ground::new("odd-names")?;
     let workspace = ground.workspace();
     let newline = "new\nline \"quoted\" \\ tab\t";
-    let rule = format!("${{WORKSPACE}}/{newline}/**");
+    // In a rule a backslash makes the next character plain.
+    let rule = format!("${{WORKSPACE}}/{}/**", newline.replace('\\', "\\\\"));
     let (allowed, denied) = (workspace.join("allowed"), workspace.join("denied"));
     for directory in [&allowed, &denied, &workspace.join(newline)] {
         std::fs::create_dir(directory)?;

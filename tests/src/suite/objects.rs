@@ -102,7 +102,8 @@ fn by_other_names(reads: &mut Reads<'_>) -> anyhow::Result<()> {
     reads.attacks.push(Attack {
         name: "/proc/PID/root",
         operation: open(format!("/proc/{}/root{key}", std::process::id())),
-        denial: Denial::read(&key).of_key(),
+        denial: Denial::by(&["file_open", "ptrace_access_check"])
+            .because(Why::Reason(&["rule", "outsider"])),
         twin: open(twin),
     });
     for (name, parent) in [
@@ -138,15 +139,24 @@ fn by_other_roots(reads: &mut Reads<'_>) -> anyhow::Result<()> {
         let (directory, name) = (at.clone(), NAME.into());
         Ok(Operation::OpenTree { directory, name, flags: libc::O_RDONLY })
     })?;
+    let namespace = |user, binds: Vec<(Place, Place)>, path| Operation::Namespace {
+        user,
+        binds,
+        then: Box::new(open(path)),
+    };
+    reads.add("mount namespace", |at| Ok(namespace(false, Vec::new(), at.join(NAME))))?;
+    // Whether a member may mount at all is another question: it must not help, and where it is
+    // refused an event says so. The twins do without.
     let mount = reads.ground.directory(&reads.ground.workspace())?;
-    for (name, user) in [("mount namespace", false), ("user namespace", true)] {
-        // Which of its names the event gives, that of the other namespace or that of the host, is
-        // not ours to say.
-        reads.explained(name, Denial::read("").any_object(), |at| {
-            let binds = vec![(at.clone(), mount.clone())];
-            let then = Box::new(open(mount.join(NAME)));
-            Ok(Operation::Namespace { user, binds, then })
-        })?;
+    for (name, user) in [("bind mount of its own", false), ("user namespace", true)] {
+        let binds = vec![(reads.keys.clone(), mount.clone())];
+        reads.attacks.push(Attack {
+            name,
+            operation: namespace(user, binds, mount.join(NAME)),
+            denial: Denial::by(&["file_open", "sb_mount", "userns_create"])
+                .because(Why::Reason(&["rule", "never"])),
+            twin: open(reads.twins.join(NAME)),
+        });
     }
     Ok(())
 }

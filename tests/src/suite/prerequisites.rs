@@ -4,6 +4,8 @@ use crate::harness::{Ground, Policy, Runner, Traces, capture, cgroup_root, probe
 use crate::probe::{Place, Step};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
+use rustix::fs::Mode;
+use std::path::Path;
 use std::process::Command;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -60,7 +62,12 @@ fn untouched() -> anyhow::Result<()> {
 
 fn not_root() -> anyhow::Result<()> {
     // Beneath /tmp, so that the stranger may read the policy.
-    let ground = Ground::beneath(std::path::Path::new("/tmp"), "not-root")?;
+    let ground = Ground::beneath(Path::new("/tmp"), "not-root")?;
+    let papers = ground.papers("session");
+    std::fs::create_dir(&papers)?;
+    for path in [papers.as_path(), ground.workspace().path()] {
+        rustix::fs::chmod(path, Mode::from(0o777))?;
+    }
     refused(&ground, &[Step::User(65534)], &["root"])
 }
 

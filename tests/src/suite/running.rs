@@ -216,7 +216,7 @@ fn life() -> anyhow::Result<()> {
 /// What one session may not read the other may, at the same time.
 pub(crate) fn two_sessions() -> anyhow::Result<()> {
     let ground = Ground::new("two")?;
-    let (one, two) = (ground.file(&ground.workspace())?, ground.file(&ground.workspace())?);
+    let (one, two) = (ground.file(&ground.outside())?, ground.file(&ground.outside())?);
     let mut first =
         Runner::named(&ground, &Policy::preset().read_deny(one.to_string()), "first")?.open()?;
     let mut second =

@@ -79,9 +79,11 @@ fn dev_user() -> anyhow::Result<u32> {
     Ok(UID)
 }
 
-/// `bash -c script` in a session; `$OUT` is the place outside.
+/// `bash -c script` in a session; `$OUT` is the place outside. Afterwards the runner's events are
+/// those of this session alone.
 pub(crate) fn shell(worker: &Worker, runner: &Runner, script: &str) -> anyhow::Result<Finished> {
     let outside = worker.ground.outside();
+    runner.events.forget()?;
     let script = format!("OUT={outside}; export LC_ALL=C; {script}");
     runner.run(&["bash", "-c", script.as_str()])
 }

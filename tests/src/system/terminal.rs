@@ -20,7 +20,7 @@ fn converse(worker: &Worker, stranger: &str, command: &Command) -> anyhow::Resul
     let mut python = Command::new("python3");
     python.args(["-c", DIALOGUE, stranger]).arg(command.get_program()).args(command.get_args());
     python.current_dir(worker.ground.workspace().path()).env("HOME", &worker.home);
-    python.env("PS1", "ready> ").env("LC_ALL", "C").env("TERM", "dumb");
+    python.env("LC_ALL", "C").env("TERM", "dumb");
     let papers = worker.ground.papers("dialogue");
     std::fs::create_dir_all(&papers)?;
     let finished = capture(&mut python, &papers, "")?;

@@ -33,6 +33,9 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         // `u64` since 6.18.
         Hook::TaskAlloc => &[TASK, &["long unsigned int", "unsigned long", "u64"]],
         Hook::SocketCreate => &[INT, INT, INT, INT],
+        Hook::SocketConnect => {
+            &[&["struct socket *"], &["struct sockaddr *", "struct sockaddr_unsized *"], INT]
+        }
         Hook::FileIoctl => &[FILE, UNSIGNED, LONG],
         Hook::PtraceAccessCheck => &[TASK, UNSIGNED],
         Hook::PtraceTraceme | Hook::TaskSetscheduler | Hook::TaskMovememory => &[TASK],
@@ -80,6 +83,7 @@ fn absence(hook: Hook) -> &'static str {
         Hook::PathChown => "owners could be changed anywhere",
         Hook::TaskAlloc => "a child could leave the session",
         Hook::SocketCreate => "kinds of sockets that no address rule sees could be made",
+        Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
         Hook::Connect4 | Hook::Connect6 => "any address could be connected to",
         Hook::Sendmsg4 | Hook::Sendmsg6 => "datagrams could go to any address",
         Hook::FileIoctl => "input could be typed into the terminal",

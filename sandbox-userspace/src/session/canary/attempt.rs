@@ -127,7 +127,7 @@ pub(super) enum Act {
     Chattr(&'static str),
     /// Signal 0, which only asks.
     Signal(Whom),
-    /// Opens the environment in procfs.
+    /// Opens and reads the environment in procfs.
     Environment(Whom),
     /// Of a file system type that does not exist.
     Mount,

@@ -109,7 +109,12 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::Signal(whom) => process::test_kill_process(pid(whom)?),
         Act::Environment(whom) => {
             let file = format!("/proc/{}/environ", pid(whom)?.as_raw_nonzero());
-            fs::open(file, OFlags::RDONLY, mode).map(drop)
+            let file = fs::open(file, OFlags::RDONLY, mode)?;
+            // 7.x asks when it is read, earlier kernels when it is opened.
+            match rustix::io::read(&file, &mut [0_u8; 1][..])? {
+                0 => Err(Errno::NODATA),
+                _ => Ok(()),
+            }
         }
         Act::Mount => mount::mount(
             "none",

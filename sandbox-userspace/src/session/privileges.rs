@@ -1,0 +1,60 @@
+//! Capabilities that an agent must not have, root or not.
+//!
+//! Since 6.16 the kernel lets a reader into another process's `environ`, `maps` and `auxv` for
+//! `CAP_PERFMON` (and `CAP_SYS_ADMIN`, which includes it) *after* the LSMs have refused
+//! (`may_access_mm`, `kernel/fork.c`): no hook can hold what these open. What else they are good for
+//! (mounts, BPF, perf) is refused to members anyway.
+
+use rustix::io::Result;
+use rustix::thread::{
+    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
+};
+
+/// Takes them from this thread for good: with its next program they are gone, for root too.
+///
+/// Makes system calls only, so it may run between fork and exec. Without `CAP_SETPCAP` the bounding
+/// set cannot be changed and needs not be, unless the program run next brings capabilities of its
+/// own, which `no_new_privs` forbids.
+pub fn shed() -> Result<()> {
+    let dangerous = [CapabilitySet::SYS_ADMIN, CapabilitySet::PERFMON];
+    let mut sets = capabilities(None)?;
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in dangerous {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    for capability in dangerous {
+        sets.effective.remove(capability);
+        sets.permitted.remove(capability);
+        sets.inheritable.remove(capability);
+    }
+    set_capabilities(None, sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    #[test]
+    fn a_program_run_next_does_not_have_them() {
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/status");
+        // SAFETY: `shed` makes system calls only.
+        unsafe { command.pre_exec(|| Ok(shed()?)) };
+        let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let set = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            CapabilitySet::from_bits_retain(u64::from_str_radix(line.trim(), 16).unwrap())
+        };
+        let gone = CapabilitySet::SYS_ADMIN | CapabilitySet::PERFMON;
+        for name in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert!(!set(name).intersects(gone), "{name}");
+        }
+        if rustix::process::geteuid().is_root() {
+            assert!(!set("CapBnd:").intersects(gone));
+            assert!(set("CapEff:").contains(CapabilitySet::CHOWN));
+        }
+    }
+}

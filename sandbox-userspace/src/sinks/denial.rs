@@ -1,0 +1,113 @@
+//! What is told of something that the policy does not allow.
+
+use crate::policy::compiled::Rule;
+use crate::session::SessionId;
+use serde::Serialize;
+
+/// Something that the policy does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Denial {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The session.
+    pub session: SessionId,
+    /// Where the kernel asked: a [`Hook`](sandbox_common::event::Hook)'s name, or its number where it has none here.
+    pub hook: String,
+    /// What was not allowed: names of [`Access`](sandbox_common::Access) bits; bits without a name as one number.
+    pub access: Vec<String>,
+    /// A [`Reason`](sandbox_common::event::Reason)'s name, or its number.
+    pub reason: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// On what.
+    pub object: Target,
+    /// The rule that decided; null where it was none.
+    pub rule: Option<RuleRef>,
+    /// All of it as a line for people.
+    pub message: String,
+    /// What would allow it, where that can be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Hint>,
+}
+
+/// What came of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It failed.
+    Denied,
+    /// It went on: the session only reports.
+    Audited,
+}
+
+/// The object of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Target {
+    /// A file or directory.
+    Path {
+        /// Its path as the session's mounts show it.
+        path: String,
+        /// It existed.
+        exists: bool,
+    },
+    /// A device node.
+    Device {
+        /// Its path.
+        path: String,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// An address.
+    Address {
+        /// Without the port.
+        address: String,
+        /// The port.
+        port: u16,
+        /// `tcp`, `udp`, or the number.
+        protocol: String,
+    },
+    /// Another process.
+    Process {
+        /// Its process id.
+        pid: u32,
+        /// Its main thread's name.
+        comm: String,
+        /// The signal's number, or the kernel's `PTRACE_MODE_*` bits.
+        request: u32,
+    },
+    /// The task itself.
+    Task,
+}
+
+/// The rule that decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum RuleRef {
+    /// It is in the session's table.
+    Known(Rule),
+    /// It is not.
+    Unknown {
+        /// Its number.
+        id: u16,
+    },
+}
+
+/// A change of the policy that would allow something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hint {
+    /// The list: `files.write.allow`.
+    pub key: String,
+    /// What to add to it.
+    pub add: String,
+}
