@@ -102,6 +102,8 @@ struct Remedy {
 #[derive(Debug, Serialize)]
 struct Proved {
     class: Class,
+    /// The outcome is `enforced`.
+    enforced: bool,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -167,8 +169,7 @@ impl Diagnosis {
     }
 
     fn accept(&mut self, report: CanaryReport) {
-        let proved = |(class, outcome)| Proved { class, outcome };
-        self.proof = Some(report.classes.into_iter().map(proved).collect());
+        self.proof = Some(report.classes.into_iter().map(Proved::from).collect());
     }
 
     /// A failed proof: the classes where they were tried, else the error and what caused it.
@@ -180,6 +181,12 @@ impl Diagnosis {
                 mend: "please report this with the output of `sandbox doctor --json`".into(),
             }),
         }
+    }
+}
+
+impl From<(Class, Outcome)> for Proved {
+    fn from((class, outcome): (Class, Outcome)) -> Self {
+        Self { class, enforced: outcome == Outcome::Enforced, outcome }
     }
 }
 

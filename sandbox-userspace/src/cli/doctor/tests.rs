@@ -17,11 +17,8 @@ fn diagnosis() -> Diagnosis {
         }],
         missing: Vec::new(),
         proof: Some(vec![
-            Proved { class: Class::FilesRead, outcome: Outcome::Enforced },
-            Proved {
-                class: Class::NetworkV6,
-                outcome: Outcome::Absent { why: "no IPv6 here".into() },
-            },
+            Proved::from((Class::FilesRead, Outcome::Enforced)),
+            Proved::from((Class::NetworkV6, Outcome::Absent { why: "no IPv6 here".into() })),
         ]),
         enforced: true,
     }
@@ -86,6 +83,8 @@ fn json_has_the_same_facts() {
     assert_eq!(json["type"], "doctor");
     assert_eq!(json["proof"][0]["class"], "files.read");
     assert_eq!(json["proof"][0]["outcome"], "enforced");
+    assert_eq!(json["proof"][0]["enforced"], true);
+    assert_eq!(json["proof"][1]["enforced"], false);
     assert_eq!(json["proof"][1]["why"], "no IPv6 here");
     assert_eq!(json["hooks"][0]["meaning"], "nothing is lost");
     assert_eq!(json["enforced"], true);
