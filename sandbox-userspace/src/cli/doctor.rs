@@ -10,6 +10,7 @@ use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS};
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
 use crate::session::cgroup::{CgroupError, CgroupTree};
+use crate::session::orphan;
 use sandbox_common::layout::COUNT;
 use serde::Serialize;
 use std::error::Error;
@@ -59,6 +60,8 @@ struct Diagnosis {
     cgroup2: Option<PathBuf>,
     bpffs: Option<PathBuf>,
     hooks: Vec<HookSeen>,
+    /// Sessions that lost their supervisor, and what was done about them.
+    orphans: Vec<String>,
     /// What stands in the way, and what to do about it.
     missing: Vec<Remedy>,
     /// Every class; `null` where no proof could be tried.
@@ -116,10 +119,13 @@ impl Diagnosis {
             Err(missing) => diagnosis.missing.extend(
                 missing.iter().map(|one| Remedy { what: one.to_string(), mend: one.mend() }),
             ),
-            Ok(facts) => match prove(&facts) {
-                Ok(report) => diagnosis.accept(report),
-                Err(failure) => diagnosis.explain(failure),
-            },
+            Ok(facts) => {
+                diagnosis.orphans = orphans();
+                match prove(&facts) {
+                    Ok(report) => diagnosis.accept(report),
+                    Err(failure) => diagnosis.explain(failure),
+                }
+            }
         }
         diagnosis.enforced = diagnosis.missing.is_empty()
             && diagnosis.proof.as_ref().is_some_and(|classes| {
@@ -162,6 +168,7 @@ impl Diagnosis {
             cgroup2: survey.cgroup2.as_ref().ok().cloned().flatten(),
             bpffs: survey.bpffs.clone(),
             hooks,
+            orphans: Vec::new(),
             missing: Vec::new(),
             proof: None,
             enforced: false,
@@ -199,6 +206,15 @@ impl HookSeen {
         };
         let meaning = (fact.state != HookState::Present).then_some(fact.absence);
         Self { hook: fact.hook.name(), state, required: fact.required, meaning }
+    }
+}
+
+/// Sessions that lost their supervisor: those without processes are removed, the others stay in
+/// force and are told of.
+fn orphans() -> Vec<String> {
+    match orphan::report() {
+        Ok(findings) => findings.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![format!("cannot look for sessions left behind: {error:#}")],
     }
 }
 

@@ -30,6 +30,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),
     (Hook::FileIoctl, Need::Required),
+    (Hook::FileIoctlCompat, Need::WhereItExists),
     (Hook::PtraceAccessCheck, Need::Required),
     (Hook::PtraceTraceme, Need::Required),
     (Hook::TaskKill, Need::Required),

@@ -50,6 +50,12 @@ fn write(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
         None => writeln!(out, "  {BAD}not tried{BAD:#}: nothing is known to be enforced here")?,
     }
 
+    if !diagnosis.orphans.is_empty() {
+        heading(out, "Sessions left behind")?;
+        for orphan in &diagnosis.orphans {
+            writeln!(out, "  {orphan}")?;
+        }
+    }
     if !missing.is_empty() {
         heading(out, "How to mend")?;
         for remedy in missing {

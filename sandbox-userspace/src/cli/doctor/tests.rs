@@ -15,6 +15,7 @@ fn diagnosis() -> Diagnosis {
             required: false,
             meaning: Some("nothing is lost"),
         }],
+        orphans: vec!["session ab12cd34 has lost its supervisor".into()],
         missing: Vec::new(),
         proof: Some(vec![
             Proved::from((Class::FilesRead, Outcome::Enforced)),

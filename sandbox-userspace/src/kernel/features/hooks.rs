@@ -36,7 +36,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::SocketConnect => {
             &[&["struct socket *"], &["struct sockaddr *", "struct sockaddr_unsized *"], INT]
         }
-        Hook::FileIoctl => &[FILE, UNSIGNED, LONG],
+        Hook::FileIoctl | Hook::FileIoctlCompat => &[FILE, UNSIGNED, LONG],
         Hook::PtraceAccessCheck => &[TASK, UNSIGNED],
         Hook::PtraceTraceme | Hook::TaskSetscheduler | Hook::TaskMovememory => &[TASK],
         Hook::TaskKill => &[TASK, &["struct kernel_siginfo *"], INT, &["struct cred *"]],
@@ -86,6 +86,9 @@ fn absence(hook: Hook) -> &'static str {
         Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
         Hook::Connect4 | Hook::Connect6 => "any address could be connected to",
         Hook::Sendmsg4 | Hook::Sendmsg6 => "datagrams could go to any address",
+        Hook::FileIoctlCompat => {
+            "nothing is lost: before 6.8 the kernel asks `file_ioctl` in its place"
+        }
         Hook::FileIoctl => "input could be typed into the terminal",
         Hook::PtraceAccessCheck | Hook::PtraceTraceme => {
             "processes outside the session could be read and changed"
