@@ -9,6 +9,7 @@ use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Instant;
 
 /// The object that `cargo xtask build` compiled; empty in a build without it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
@@ -157,8 +158,12 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bo
         hint: "",
         source: Box::new(source),
     })?;
+    let since = Instant::now();
     match program.load(name, btf) {
-        Ok(()) => {}
+        Ok(()) => {
+            let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
+            tracing::debug!(name, verified, took = ?since.elapsed(), "loaded");
+        }
         Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => return Ok(false),
         Err(source) => {
             let hint = hint(&source);
