@@ -17,6 +17,9 @@ use crate::tally::Tally;
 use crate::toolchain;
 use crate::vm;
 
+/// The two ways in which the hooks are attached: `bpf` an active LSM, as by default, and not.
+const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdown,yama,apparmor")];
+
 /// A suite takes minutes where processors are emulated.
 const TIMEOUT: u64 = 1500;
 
@@ -112,18 +115,21 @@ fn cargo_test(args: &Args) -> Result<(Results, bool)> {
     Ok((Results::read(&output), ended_well))
 }
 
-/// Runs suites with each kernel, as many machines at a time as there are processors. A kernel that
-/// cannot be had is skipped, but not all of them: nothing is tested then.
+/// Runs suites with each kernel, several machines at a time. A kernel that cannot be had is skipped, but not all of them: nothing is tested then.
 fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
         let before = jobs.len();
+        // Everyday programs do not care how the hooks are attached.
+        let ways = if suite == Suite::Kernel { &WAYS[..] } else { &WAYS[..1] };
         for series in &args.kernels {
-            match Job::prepare(suite, series, args) {
-                Ok(job) => jobs.push(job),
-                Err(error) => {
-                    let run = format!("{} on {series}", suite.program());
-                    tally.skip(&run, &format!("no machine: {error:#}"));
+            for way in ways {
+                match Job::prepare(suite, series, way, args) {
+                    Ok(job) => jobs.push(job),
+                    Err(error) => {
+                        let run = format!("{} on {series}{}", suite.program(), way.0);
+                        tally.skip(&run, &format!("no machine: {error:#}"));
+                    }
                 }
             }
         }
@@ -131,7 +137,9 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
     }
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    // A machine waits for its kernel's grace periods more than half of its time.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let workers = (processors * 3 / 2).min(jobs.len());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -177,15 +185,17 @@ struct Job {
 
 impl Job {
     /// Gets the machine; what is missing for it is fetched.
-    fn prepare(suite: Suite, series: &str, args: &Args) -> Result<Self> {
+    fn prepare(suite: Suite, series: &str, way: &(&str, &str), args: &Args) -> Result<Self> {
         let program = suite.program();
         let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
         let machine = Machine {
             command: command.map(Into::into).collect(),
             timeout: Duration::from_secs(args.timeout),
+            cmdline: way.1.to_owned(),
             ..vm::prepare(series, suite == Suite::System)?
         };
-        Ok(Self { name: format!("{program} on {}", machine.kernel.release), program, machine })
+        let name = format!("{program} on {}{}", machine.kernel.release, way.0);
+        Ok(Self { name, program, machine })
     }
 
     /// The results, and what is wrong besides failed tests.
@@ -195,7 +205,7 @@ impl Job {
         }
         progress(&format!("{} begins", self.name));
         let since = Instant::now();
-        let prefix = format!("[{} {}] ", self.program, self.machine.kernel.series);
+        let prefix = format!("[{}] ", self.name);
         let mut lines = Lines::default();
         let report = self.machine.boot(|bytes| {
             for line in lines.add(bytes) {

@@ -6,7 +6,7 @@
 
 mod render;
 
-use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS};
+use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS, Way};
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
 use crate::session::cgroup::{CgroupError, CgroupTree};
@@ -56,7 +56,7 @@ struct Diagnosis {
     /// Active LSMs; `null` where that cannot be seen.
     lsms: Option<Vec<String>>,
     /// How the hooks are attached; `null` where they cannot be.
-    attach: Option<&'static str>,
+    attach: Option<Way>,
     cgroup2: Option<PathBuf>,
     bpffs: Option<PathBuf>,
     hooks: Vec<HookSeen>,
@@ -164,7 +164,7 @@ impl Diagnosis {
             kernel: survey.release.clone(),
             btf: BtfSeen { readable: survey.btf.is_ok(), fields, of: COUNT },
             lsms: survey.lsms.as_ref().ok().cloned(),
-            attach: survey.bpf_lsm().then_some("bpf_lsm"),
+            attach: survey.lsms.is_ok().then(|| survey.way()),
             cgroup2: survey.cgroup2.as_ref().ok().cloned().flatten(),
             bpffs: survey.bpffs.clone(),
             hooks,
@@ -236,7 +236,7 @@ fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let parent = facts.bpffs.join("sandbox");
     let pins = parent.join(format!("doctor-{}", std::process::id()));
     let cgroups = CgroupTree::find()?;
-    let mut engine = Engine::load(&facts.layout, &pins).map_err(|error| {
+    let mut engine = Engine::load(&facts.layout, facts.way, &pins).map_err(|error| {
         tidy(&parent);
         Failure::Load(error)
     })?;

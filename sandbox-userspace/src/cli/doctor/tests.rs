@@ -6,7 +6,7 @@ fn diagnosis() -> Diagnosis {
         kernel: "6.1.0".into(),
         btf: BtfSeen { readable: true, fields: COUNT, of: COUNT },
         lsms: Some(vec!["lockdown".into(), "bpf".into()]),
-        attach: Some("bpf_lsm"),
+        attach: Some(Way::BpfLsm),
         cgroup2: Some("/sys/fs/cgroup".into()),
         bpffs: Some("/sys/fs/bpf".into()),
         hooks: vec![HookSeen {
@@ -55,7 +55,7 @@ fn a_machine_that_lacks_something() {
     bad.missing = vec![Remedy { what: "`bpf` is not active".into(), mend: "boot\nwith".into() }];
     let text = plain(&bad);
     for line in [
-        "  active LSMs            no  lockdown,bpf",
+        "  active LSMs            ok  lockdown,bpf",
         "  attaching              no  impossible",
         "  not tried: nothing is known to be enforced here",
         "  `bpf` is not active",

@@ -1,6 +1,6 @@
 //! The LSM hooks that the programs attach to, as the running kernel has them.
 
-use crate::engine::{LSM_HOOKS, Need};
+use crate::engine::{LSM_HOOKS, Need, Way, modify_return};
 use crate::kernel::btf::{Btf, BtfError, Param};
 use sandbox_common::event::Hook;
 
@@ -157,12 +157,17 @@ impl HookFact {
     }
 }
 
-/// Looks up every hook: `bpf_lsm_<hook>` is the function that BPF programs attach to.
-pub(super) fn hooks(btf: &Btf) -> Result<Vec<HookFact>, BtfError> {
+/// Looks up every hook: `bpf_lsm_<hook>` is the function that BPF-LSM programs attach to,
+/// `security_<hook>` the one for `fmod_ret`.
+pub(super) fn hooks(btf: &Btf, way: Way) -> Result<Vec<HookFact>, BtfError> {
     LSM_HOOKS
         .iter()
         .map(|&(hook, need)| {
-            let found = btf.function(&format!("bpf_lsm_{}", hook.name()))?;
+            let function = match way {
+                Way::BpfLsm => format!("bpf_lsm_{}", hook.name()),
+                Way::ModifyReturn => modify_return::function(hook),
+            };
+            let found = btf.function(&function)?;
             let state = match (found, expected(hook)) {
                 (None, _) => HookState::Absent,
                 (Some(found), Some(params)) if !fits(&found, params) => HookState::Changed {
@@ -200,7 +205,7 @@ mod tests {
         b.function("bpf_lsm_file_open", &[("file", file)]);
         b.function("bpf_lsm_file_truncate", &[("file", file), ("length", int)]);
         b.function("bpf_lsm_socket_create", &[("a", int), ("b", int), ("c", int), ("d", file)]);
-        let facts = hooks(&Btf::parse(b.finish()).unwrap()).unwrap();
+        let facts = hooks(&Btf::parse(b.finish()).unwrap(), Way::BpfLsm).unwrap();
         let fact = |hook| facts.iter().find(|fact| fact.hook == hook).unwrap();
         assert_eq!(fact(Hook::FileOpen).state, HookState::Present);
         assert!(!fact(Hook::FileOpen).stops());
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn only_an_optional_hook_may_be_absent() {
-        let facts = hooks(&Btf::parse(Builder::new().finish()).unwrap()).unwrap();
+        let facts = hooks(&Btf::parse(Builder::new().finish()).unwrap(), Way::BpfLsm).unwrap();
         let tolerated: Vec<Hook> =
             facts.iter().filter(|fact| !fact.stops()).map(|fact| fact.hook).collect();
         assert_eq!(tolerated, [Hook::FileTruncate, Hook::FileIoctlCompat]);
@@ -228,7 +233,8 @@ mod tests {
                 eprintln!("skipped: {} is built without CONFIG_BPF_LSM", file.display());
                 continue;
             }
-            for fact in hooks(&btf).unwrap() {
+            let both = [Way::BpfLsm, Way::ModifyReturn].map(|way| hooks(&btf, way).unwrap());
+            for fact in both.into_iter().flatten() {
                 assert!(!fact.stops(), "{}: {fact:?}", file.display());
             }
         }
