@@ -49,8 +49,10 @@ impl Traces {
         list(Path::new("/tmp"), "sandbox-", &mut places);
         let cgroups = cgroup_root()?.join("sandbox");
         list(&cgroups, "", &mut places);
-        // Directories of cgroupfs are cgroups, its files are the interface of the one above.
-        places.retain(|place| !place.starts_with(&cgroups) || place.is_dir());
+        // Directories of cgroupfs are cgroups, its files are the interface of the one above. Files
+        // of the state directory (a lock) belong to no session.
+        let flat = [cgroups.as_path(), Path::new("/run/sandbox")];
+        places.retain(|place| place.is_dir() || !flat.iter().any(|flat| place.starts_with(flat)));
         Ok(Self { places, objects: None })
     }
 
