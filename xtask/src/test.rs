@@ -112,7 +112,8 @@ fn cargo_test(args: &Args) -> Result<(Results, bool)> {
     Ok((Results::read(&output), ended_well))
 }
 
-/// Runs suites with each kernel, several machines at a time. A kernel that cannot be had is skipped, but not all of them: nothing is tested then.
+/// Runs suites with each kernel, several machines at a time. A kernel that cannot be had is skipped,
+/// but not all of them: nothing is tested then.
 fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
