@@ -279,6 +279,8 @@ names! {
         Settime = 42 "settime",
         /// `security_socket_connect`.
         SocketConnect = 43 "socket_connect",
+        /// `security_file_ioctl_compat`, 6.8 and later: of 32-bit programs.
+        FileIoctlCompat = 44 "file_ioctl_compat",
     }
 }
 

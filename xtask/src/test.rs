@@ -17,6 +17,9 @@ use crate::tally::Tally;
 use crate::toolchain;
 use crate::vm;
 
+/// The two ways in which the hooks are attached: `bpf` an active LSM, as by default, and not.
+const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdown,yama,apparmor")];
+
 /// A suite takes minutes where processors are emulated.
 const TIMEOUT: u64 = 1500;
 
@@ -118,12 +121,16 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
         let before = jobs.len();
+        // Everyday programs do not care how the hooks are attached.
+        let ways = if suite == Suite::Kernel { &WAYS[..] } else { &WAYS[..1] };
         for series in &args.kernels {
-            match Job::prepare(suite, series, args) {
-                Ok(job) => jobs.push(job),
-                Err(error) => {
-                    let run = format!("{} on {series}", suite.program());
-                    tally.skip(&run, &format!("no machine: {error:#}"));
+            for way in ways {
+                match Job::prepare(suite, series, way, args) {
+                    Ok(job) => jobs.push(job),
+                    Err(error) => {
+                        let run = format!("{} on {series}{}", suite.program(), way.0);
+                        tally.skip(&run, &format!("no machine: {error:#}"));
+                    }
                 }
             }
         }
@@ -179,15 +186,17 @@ struct Job {
 
 impl Job {
     /// Gets the machine; what is missing for it is fetched.
-    fn prepare(suite: Suite, series: &str, args: &Args) -> Result<Self> {
+    fn prepare(suite: Suite, series: &str, way: &(&str, &str), args: &Args) -> Result<Self> {
         let program = suite.program();
         let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
         let machine = Machine {
             command: command.map(Into::into).collect(),
             timeout: Duration::from_secs(args.timeout),
+            cmdline: way.1.to_owned(),
             ..vm::prepare(series, suite == Suite::System)?
         };
-        Ok(Self { name: format!("{program} on {}", machine.kernel.release), program, machine })
+        let name = format!("{program} on {}{}", machine.kernel.release, way.0);
+        Ok(Self { name, program, machine })
     }
 
     /// The results, and what is wrong besides failed tests.
@@ -197,7 +206,7 @@ impl Job {
         }
         progress(&format!("{} begins", self.name));
         let since = Instant::now();
-        let prefix = format!("[{} {}] ", self.program, self.machine.kernel.series);
+        let prefix = format!("[{}] ", self.name);
         let mut lines = Lines::default();
         let report = self.machine.boot(|bytes| {
             for line in lines.add(bytes) {

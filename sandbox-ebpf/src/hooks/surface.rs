@@ -74,11 +74,23 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 /// `int security_file_ioctl(struct file *file, unsigned int cmd, unsigned long arg)`
 #[lsm(hook = "file_ioctl")]
 pub(crate) fn file_ioctl(ctx: LsmContext) -> i32 {
+    ioctl(&ctx, Hook::FileIoctl)
+}
+
+/// `int security_file_ioctl_compat(struct file *file, unsigned int cmd, unsigned long arg)`, 6.8 and
+/// later; before that the kernel asks `file_ioctl` for 32-bit programs too.
+#[lsm(hook = "file_ioctl_compat")]
+pub(crate) fn file_ioctl_compat(ctx: LsmContext) -> i32 {
+    ioctl(&ctx, Hook::FileIoctlCompat)
+}
+
+#[inline(always)]
+fn ioctl(ctx: &LsmContext, hook: Hook) -> i32 {
     match ctx.arg::<u32>(1) {
-        TIOCSTI | TIOCLINUX => never(Hook::FileIoctl, Access::TYPE),
+        TIOCSTI | TIOCLINUX => never(hook, Access::TYPE),
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR => {
             let dentry = File(ctx.arg(0)).dentry();
-            object(&ctx, 3, Hook::FileIoctl, dentry, Access::ATTRIBUTES)
+            object(ctx, 3, hook, dentry, Access::ATTRIBUTES)
         }
         _ => 0,
     }

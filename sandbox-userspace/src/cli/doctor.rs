@@ -6,10 +6,11 @@
 
 mod render;
 
-use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS};
+use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS, Way};
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
 use crate::session::cgroup::{CgroupError, CgroupTree};
+use crate::session::orphan;
 use sandbox_common::layout::COUNT;
 use serde::Serialize;
 use std::error::Error;
@@ -55,10 +56,12 @@ struct Diagnosis {
     /// Active LSMs; `null` where that cannot be seen.
     lsms: Option<Vec<String>>,
     /// How the hooks are attached; `null` where they cannot be.
-    attach: Option<&'static str>,
+    attach: Option<Way>,
     cgroup2: Option<PathBuf>,
     bpffs: Option<PathBuf>,
     hooks: Vec<HookSeen>,
+    /// Sessions that lost their supervisor, and what was done about them.
+    orphans: Vec<String>,
     /// What stands in the way, and what to do about it.
     missing: Vec<Remedy>,
     /// Every class; `null` where no proof could be tried.
@@ -102,6 +105,8 @@ struct Remedy {
 #[derive(Debug, Serialize)]
 struct Proved {
     class: Class,
+    /// The outcome is `enforced`.
+    enforced: bool,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -114,10 +119,13 @@ impl Diagnosis {
             Err(missing) => diagnosis.missing.extend(
                 missing.iter().map(|one| Remedy { what: one.to_string(), mend: one.mend() }),
             ),
-            Ok(facts) => match prove(&facts) {
-                Ok(report) => diagnosis.accept(report),
-                Err(failure) => diagnosis.explain(failure),
-            },
+            Ok(facts) => {
+                diagnosis.orphans = orphans();
+                match prove(&facts) {
+                    Ok(report) => diagnosis.accept(report),
+                    Err(failure) => diagnosis.explain(failure),
+                }
+            }
         }
         diagnosis.enforced = diagnosis.missing.is_empty()
             && diagnosis.proof.as_ref().is_some_and(|classes| {
@@ -156,10 +164,11 @@ impl Diagnosis {
             kernel: survey.release.clone(),
             btf: BtfSeen { readable: survey.btf.is_ok(), fields, of: COUNT },
             lsms: survey.lsms.as_ref().ok().cloned(),
-            attach: survey.bpf_lsm().then_some("bpf_lsm"),
+            attach: survey.lsms.is_ok().then(|| survey.way()),
             cgroup2: survey.cgroup2.as_ref().ok().cloned().flatten(),
             bpffs: survey.bpffs.clone(),
             hooks,
+            orphans: Vec::new(),
             missing: Vec::new(),
             proof: None,
             enforced: false,
@@ -167,8 +176,7 @@ impl Diagnosis {
     }
 
     fn accept(&mut self, report: CanaryReport) {
-        let proved = |(class, outcome)| Proved { class, outcome };
-        self.proof = Some(report.classes.into_iter().map(proved).collect());
+        self.proof = Some(report.classes.into_iter().map(Proved::from).collect());
     }
 
     /// A failed proof: the classes where they were tried, else the error and what caused it.
@@ -183,6 +191,12 @@ impl Diagnosis {
     }
 }
 
+impl From<(Class, Outcome)> for Proved {
+    fn from((class, outcome): (Class, Outcome)) -> Self {
+        Self { class, enforced: outcome == Outcome::Enforced, outcome }
+    }
+}
+
 impl HookSeen {
     fn of(fact: &HookFact) -> Self {
         let state = match fact.state {
@@ -192,6 +206,15 @@ impl HookSeen {
         };
         let meaning = (fact.state != HookState::Present).then_some(fact.absence);
         Self { hook: fact.hook.name(), state, required: fact.required, meaning }
+    }
+}
+
+/// Sessions that lost their supervisor: those without processes are removed, the others stay in
+/// force and are told of.
+fn orphans() -> Vec<String> {
+    match orphan::report() {
+        Ok(findings) => findings.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![format!("cannot look for sessions left behind: {error:#}")],
     }
 }
 
@@ -213,7 +236,7 @@ fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let parent = facts.bpffs.join("sandbox");
     let pins = parent.join(format!("doctor-{}", std::process::id()));
     let cgroups = CgroupTree::find()?;
-    let mut engine = Engine::load(&facts.layout, &pins).map_err(|error| {
+    let mut engine = Engine::load(&facts.layout, facts.way, &pins).map_err(|error| {
         tidy(&parent);
         Failure::Load(error)
     })?;

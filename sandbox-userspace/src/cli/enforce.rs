@@ -1,7 +1,7 @@
 //! The kernel side of `sandbox run`: programs of its own, proved, with the session's policy.
 
-use crate::engine::Engine;
 use crate::engine::events::Ring;
+use crate::engine::{Engine, Way};
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
@@ -18,12 +18,13 @@ const SLOT: u32 = 1;
 pub(super) struct Bpf {
     pub(super) tree: CgroupTree,
     pub(super) layout: KernelLayout<u32>,
+    pub(super) way: Way,
     pub(super) policy: CompiledPolicy,
 }
 
 impl Kernel for Bpf {
     fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
-        let mut engine = Engine::load(&self.layout, pins)
+        let mut engine = Engine::load(&self.layout, self.way, pins)
             .map_err(|error| refused("load the programs", error))?;
         match self.fill(&mut engine, cgroup, pins) {
             Ok(ring) => Ok(Enforced { guard: Box::new(engine), source: Box::new(ring) }),
@@ -66,6 +67,11 @@ impl Bpf {
 fn refused(what: &str, error: impl Into<anyhow::Error>) -> RunError {
     RunError::Enforce {
         message: format!("cannot {what}: {:#}", error.into()),
-        help: Some("see what this kernel lacks: sandbox doctor".into()),
+        help: Some(
+            "see what this kernel lacks: sandbox doctor\n\
+             where it says that `bpf` is not an active LSM, the kernel parameter `lsm=` with the list \
+             in /sys/kernel/security/lsm and `,bpf` at its end makes it one"
+                .into(),
+        ),
     }
 }

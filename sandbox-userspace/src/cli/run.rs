@@ -82,7 +82,7 @@ pub fn execute(args: RunArgs) -> ExitCode {
 
 /// Checks, compiles, runs.
 fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
-    let layout = features::require().map_err(|missing| lacking(&missing))?.layout;
+    let facts = features::require().map_err(|missing| lacking(&missing))?;
     host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
     let tree = CgroupTree::find().map_err(Failure::new)?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
@@ -121,7 +121,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         command: args.command,
         rules: compiled.rules.clone(),
     };
-    let mut kernel = Bpf { tree, layout, policy: compiled };
+    let mut kernel = Bpf { tree, layout: facts.layout, way: facts.way, policy: compiled };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 

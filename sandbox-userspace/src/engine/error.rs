@@ -1,5 +1,6 @@
 //! What goes wrong between here and the kernel.
 
+use crate::kernel::bpf::Refused;
 use aya::maps::MapError;
 use aya::pin::PinError;
 use aya::programs::ProgramError;
@@ -43,6 +44,42 @@ pub enum EngineError {
         /// Why.
         #[source]
         source: Box<ProgramError>,
+    },
+    /// The object could not be made ready for `fmod_ret`.
+    #[error("cannot prepare the programs for attaching as fmod_ret")]
+    Image(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The object or the kernel has no types for programs.
+    #[error("programs attached as fmod_ret need type information, which this kernel does not take")]
+    NoProgramTypes,
+    /// The kernel refused the programs' types.
+    #[error("the kernel refused the type information of the programs")]
+    ProgramTypes(#[source] io::Error),
+    /// A map that was just pinned cannot be opened.
+    #[error("map {name}")]
+    PinnedMap {
+        /// The map.
+        name: String,
+        /// Why.
+        #[source]
+        source: MapError,
+    },
+    /// The kernel refused a program of the kind `fmod_ret`.
+    #[error("the kernel refused to load program `{name}` as fmod_ret")]
+    LoadModifyReturn {
+        /// The hook.
+        name: &'static str,
+        /// Why, with the verifier's words.
+        #[source]
+        source: Refused,
+    },
+    /// A program of the kind `fmod_ret` could not be attached or pinned.
+    #[error("cannot attach program `{name}` as fmod_ret")]
+    AttachModifyReturn {
+        /// The hook.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
     /// A link or map could not be pinned.
     #[error("cannot pin `{name}` at {}", path.display())]

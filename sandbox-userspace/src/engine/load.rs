@@ -1,6 +1,7 @@
 //! Loading, attaching and pinning the programs.
 
 use super::EngineError;
+use super::modify_return::Image;
 use aya::programs::links::FdLink;
 use aya::programs::{CgroupAttachMode, CgroupSockAddr, FExit, Lsm, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
@@ -30,6 +31,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),
     (Hook::FileIoctl, Need::Required),
+    (Hook::FileIoctlCompat, Need::WhereItExists),
     (Hook::PtraceAccessCheck, Need::Required),
     (Hook::PtraceTraceme, Need::Required),
     (Hook::TaskKill, Need::Required),
@@ -79,7 +81,21 @@ pub(super) fn cgroup_link(name: &str, hook: Hook) -> String {
 #[derive(Debug)]
 pub(super) struct Programs(Ebpf);
 
-pub(super) fn load(layout: &KernelLayout<u32>, pins: &Path) -> Result<Programs, EngineError> {
+/// How the hooks are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// As BPF-LSM programs: `bpf` is an active LSM.
+    BpfLsm,
+    /// As `fmod_ret` programs on the kernel's `security_*` functions.
+    ModifyReturn,
+}
+
+pub(super) fn load(
+    layout: &KernelLayout<u32>,
+    way: Way,
+    pins: &Path,
+) -> Result<Programs, EngineError> {
     if OBJECT.is_empty() {
         return Err(EngineError::NoPrograms);
     }
@@ -107,11 +123,17 @@ pub(super) fn load(layout: &KernelLayout<u32>, pins: &Path) -> Result<Programs, 
             source,
         })?;
     }
+    let image = match way {
+        Way::BpfLsm => None,
+        Way::ModifyReturn => Some(Image::new(OBJECT, &ebpf, &maps)?),
+    };
     for (hook, need) in LSM_HOOKS {
-        match attach_lsm(&mut ebpf, *hook, &btf)? {
-            Some(link) => pin(link, &links, hook.name())?,
-            None if *need == Need::WhereItExists => {}
-            None => return Err(EngineError::NoHook(hook.name())),
+        let attached = match &image {
+            None => attach_lsm(&mut ebpf, *hook, &btf, &links)?,
+            Some(image) => image.attach(*hook, &btf, &links)?,
+        };
+        if !attached && *need == Need::Required {
+            return Err(EngineError::NoHook(hook.name()));
         }
     }
     pin(attach_pty_new(&mut ebpf, &btf)?, &links, PTY_NEW)?;
@@ -126,8 +148,8 @@ pub(super) fn load(layout: &KernelLayout<u32>, pins: &Path) -> Result<Programs, 
     Ok(Programs(ebpf))
 }
 
-/// Attaches one LSM program; `None` where the kernel has no such hook.
-fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf) -> Result<Option<FdLink>, EngineError> {
+/// Attaches one LSM program and pins its link; false where the kernel has no such hook.
+fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bool, EngineError> {
     let name = hook.name();
     let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
     let program: &mut Lsm = program.try_into().map_err(|source| EngineError::Load {
@@ -137,7 +159,7 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf) -> Result<Option<FdLink>, 
     })?;
     match program.load(name, btf) {
         Ok(()) => {}
-        Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => return Ok(None),
+        Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => return Ok(false),
         Err(source) => {
             let hint = hint(&source);
             return Err(EngineError::Load { name, hint, source: Box::new(source) });
@@ -149,7 +171,8 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf) -> Result<Option<FdLink>, 
     };
     let id = program.attach().map_err(attach)?;
     let link = program.take_link(id).map_err(attach)?;
-    Ok(Some(link.into()))
+    pin(link.into(), links, name)?;
+    Ok(true)
 }
 
 fn attach_pty_new(ebpf: &mut Ebpf, btf: &Btf) -> Result<FdLink, EngineError> {

@@ -4,10 +4,11 @@ mod error;
 pub mod events;
 mod load;
 mod maps;
+pub(crate) mod modify_return;
 mod publish;
 
 pub use error::EngineError;
-pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need};
+pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
 
 use crate::kernel::bpf;
 use load::Programs;
@@ -37,10 +38,10 @@ pub struct Engine {
 impl Engine {
     /// Loads the programs, attaches the global hooks and pins links and maps beneath `pins` (a
     /// directory of a bpffs that is made here). Nothing is left behind on an error.
-    pub fn load(layout: &KernelLayout<u32>, pins: &Path) -> Result<Self, EngineError> {
+    pub fn load(layout: &KernelLayout<u32>, way: Way, pins: &Path) -> Result<Self, EngineError> {
         fs::create_dir_all(pins)
             .map_err(|source| EngineError::Pins { path: pins.to_owned(), source })?;
-        let loaded = load::load(layout, pins)
+        let loaded = load::load(layout, way, pins)
             .and_then(|programs| Ok((programs, Maps::open(&pins.join("maps"))?)));
         match loaded {
             Ok((programs, maps)) => Ok(Self {

@@ -7,6 +7,7 @@ mod hooks;
 
 pub use hooks::{HookFact, HookState};
 
+use crate::engine::Way;
 use crate::kernel::btf::{Btf, BtfError};
 use crate::kernel::layout::{self, LayoutError};
 use crate::kernel::mounts::{Mount, MountError, MountTable, to_components, to_path};
@@ -70,6 +71,8 @@ pub struct Facts {
     pub release: String,
     /// Offsets of the structures.
     pub layout: KernelLayout<u32>,
+    /// How the hooks are attached.
+    pub way: Way,
     /// The hooks.
     pub hooks: Vec<HookFact>,
     /// Where cgroup v2 is mounted.
@@ -104,14 +107,6 @@ pub enum Missing {
         file: PathBuf,
         /// Why.
         source: io::Error,
-    },
-    /// BPF is no LSM here.
-    #[error("`bpf` is not among the active LSMs ({}): programs would load, and the kernel would never ask them", active.join(","))]
-    BpfLsm {
-        /// Those that are active.
-        active: Vec<String>,
-        /// The kernel has it, only its command line leaves it out.
-        built: bool,
     },
     /// The mount table cannot be read.
     #[error("{0}")]
@@ -163,22 +158,10 @@ impl Missing {
                 let at = file.parent().unwrap_or(file).display();
                 format!("`mount -t securityfs securityfs {at}`; where that fails the kernel is built without CONFIG_SECURITYFS")
             }
-            Self::BpfLsm { built: false, .. } => {
-                "use a kernel built with CONFIG_BPF_LSM=y; Debian's, Fedora's and Arch's are".into()
-            }
-            Self::BpfLsm { active, .. } => {
-                let list = active.iter().filter(|lsm| *lsm != "capability").map(|lsm| format!("{lsm},"));
-                let parameter = format!("lsm={}bpf", list.collect::<String>());
-                format!(
-                    "boot with the kernel parameter `{parameter}`\n\
-                     on Debian and Ubuntu: add it to GRUB_CMDLINE_LINUX in /etc/default/grub, then `update-grub` and reboot\n\
-                     on Fedora and RHEL: `grubby --update-kernel=ALL --args={parameter}` and reboot"
-                )
-            }
             Self::MountTable(_) => "`mount -t proc proc /proc`".into(),
             Self::Cgroup2 => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
             Self::Bpffs { at } => format!("`mount -t bpf bpf {}`", at.display()),
-            Self::Hook(_) => "use a kernel of 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y".into(),
+            Self::Hook(_) => "use a kernel of 6.1 or later with CONFIG_SECURITY=y and CONFIG_SECURITY_PATH=y".into(),
         }
     }
 }
@@ -192,6 +175,8 @@ impl Survey {
     /// Looks; changes nothing and needs no privilege.
     pub fn take(paths: Paths) -> Self {
         let btf = Btf::read(&paths.btf);
+        let lsms = std::fs::read_to_string(paths.securityfs.join("lsm"))
+            .map(|text| text.trim().split(',').map(str::to_owned).collect());
         let table = std::fs::read(&paths.mountinfo)
             .map_err(|source| MountError::Read {
                 path: paths.mountinfo.display().to_string(),
@@ -208,10 +193,9 @@ impl Survey {
             root: rustix::process::geteuid().is_root(),
             lacking: lacking(),
             layout: btf.as_ref().ok().map(layout::read),
-            hooks: btf.as_ref().ok().map(hooks::hooks),
+            hooks: btf.as_ref().ok().map(|btf| hooks::hooks(btf, way_of(&lsms))),
             btf,
-            lsms: std::fs::read_to_string(paths.securityfs.join("lsm"))
-                .map(|text| text.trim().split(',').map(str::to_owned).collect()),
+            lsms,
             cgroup2: table.map(|table| {
                 let whole = |mount: &&Mount| mount.fs_type == "cgroup2" && mount.root.is_empty();
                 table.visible().find(whole).map(|mount| to_path(&mount.point))
@@ -221,9 +205,9 @@ impl Survey {
         }
     }
 
-    /// `bpf` is an active LSM.
-    pub fn bpf_lsm(&self) -> bool {
-        self.lsms.as_ref().is_ok_and(|lsms| lsms.iter().any(|lsm| lsm == "bpf"))
+    /// How the hooks can be attached.
+    pub fn way(&self) -> Way {
+        way_of(&self.lsms)
     }
 
     /// The facts, or everything that is missing.
@@ -234,7 +218,7 @@ impl Survey {
         } else if !self.lacking.is_empty() {
             missing.push(Missing::Capabilities { lacking: self.lacking.clone() });
         }
-        let bpf_lsm = self.bpf_lsm();
+        let way = self.way();
         if let Err(error) = self.btf {
             missing.push(Missing::Btf(error));
         }
@@ -244,16 +228,9 @@ impl Survey {
         let hooks = self
             .hooks
             .and_then(|hooks| hooks.map_err(|error| missing.push(Missing::Btf(error))).ok());
-        let built = hooks
-            .as_ref()
-            .is_none_or(|hooks| hooks.iter().any(|fact| fact.state != HookState::Absent));
-        match self.lsms {
-            Err(source) => {
-                let file = self.paths.securityfs.join("lsm");
-                missing.push(Missing::LsmsUnknown { file, source });
-            }
-            Ok(active) if !bpf_lsm => missing.push(Missing::BpfLsm { active, built }),
-            Ok(_) => {}
+        if let Err(source) = self.lsms {
+            let file = self.paths.securityfs.join("lsm");
+            missing.push(Missing::LsmsUnknown { file, source });
         }
         let cgroup2 = match self.cgroup2 {
             Ok(Some(at)) => Some(at),
@@ -269,16 +246,23 @@ impl Survey {
         if self.bpffs.is_none() {
             missing.push(Missing::Bpffs { at: self.paths.bpffs });
         }
-        // Without CONFIG_BPF_LSM every hook is absent; one reason says it.
-        for fact in hooks.iter().flatten().filter(|fact| built && fact.stops()) {
+        for fact in hooks.iter().flatten().filter(|fact| fact.stops()) {
             missing.push(Missing::Hook(fact.clone()));
         }
         match (layout, hooks, cgroup2, self.bpffs) {
             (Some(layout), Some(hooks), Some(cgroup2), Some(bpffs)) if missing.is_empty() => {
-                Ok(Facts { release: self.release, layout, hooks, cgroup2, bpffs })
+                Ok(Facts { release: self.release, layout, way, hooks, cgroup2, bpffs })
             }
             _ => Err(missing),
         }
+    }
+}
+
+/// BPF-LSM programs where `bpf` is an active LSM; elsewhere the kernel would never ask them.
+fn way_of(lsms: &io::Result<Vec<String>>) -> Way {
+    match lsms {
+        Ok(active) if active.iter().any(|lsm| lsm == "bpf") => Way::BpfLsm,
+        _ => Way::ModifyReturn,
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Denial {
     object: Object,
     why: Why,
     pub(crate) errors: Vec<i32>,
+    /// An event must tell. A member that lacks a capability is refused before anybody is asked.
+    pub(crate) told: bool,
 }
 
 /// The object that the event must name.
@@ -63,6 +65,7 @@ impl Denial {
             object: Object::Any,
             why: Why::Default,
             errors: vec![libc::EACCES, libc::EPERM],
+            told: true,
         }
     }
 
@@ -120,6 +123,11 @@ impl Denial {
     /// A read that the preset's rule about `~/.ssh` refuses.
     pub(crate) fn of_key(self) -> Self {
         self.because(Why::Preset("files.read.deny", "~/.ssh"))
+    }
+
+    /// The kernel itself may refuse, which no event tells.
+    pub(crate) fn perhaps_untold(self) -> Self {
+        Self { told: false, ..self }
     }
 
     pub(crate) fn error(self, errno: i32) -> Self {

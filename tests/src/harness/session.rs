@@ -228,7 +228,9 @@ impl Session {
             ));
             return Ok(answer);
         }
-        self.explained(name, answer.pid, denial);
+        if denial.told {
+            self.explained(name, answer.pid, denial);
+        }
         Ok(answer)
     }
 

@@ -106,7 +106,8 @@ fn moved_network() -> anyhow::Result<()> {
     let mut moved = Moved::start(&ground, &Policy::preset())?;
     // Which hook holds a member outside its cgroup is the kernel side's own affair.
     let hooks = ["connect4", "socket_connect", "socket_create"];
-    let denial = Denial::by(&hooks).any_object().because(Why::Reason(&["default", "socket_kind"]));
+    let denial =
+        Denial::by(&hooks).any_object().because(Why::Reason(&["default", "socket_kind", "moved"]));
     moved.session.refused("moved member connects", &Operation::Tcp { address }, &denial)?;
     if listener.accept().is_ok() {
         moved.session.problem(format!("a connection of a moved member arrived at {address}"));

@@ -135,29 +135,29 @@ fn by_other_roots(reads: &mut Reads<'_>) -> anyhow::Result<()> {
         let inner = at.strip_prefix(HOME).context("it lies in the home")?;
         Ok(chrooted(&home, format!("{inner}/{NAME}")))
     })?;
-    reads.add("detached mount", |at| {
-        let (directory, name) = (at.clone(), NAME.into());
-        Ok(Operation::OpenTree { directory, name, flags: libc::O_RDONLY })
-    })?;
-    let namespace = |user, binds: Vec<(Place, Place)>, path| Operation::Namespace {
-        user,
-        binds,
-        then: Box::new(open(path)),
-    };
-    reads.add("mount namespace", |at| Ok(namespace(false, Vec::new(), at.join(NAME))))?;
-    // Whether a member may mount at all is another question: it must not help, and where it is
-    // refused an event says so. The twins do without.
+    let (key, twin) = (reads.key(), open(reads.twins.join(NAME)));
     let mount = reads.ground.directory(&reads.ground.workspace())?;
-    for (name, user) in [("bind mount of its own", false), ("user namespace", true)] {
-        let binds = vec![(reads.keys.clone(), mount.clone())];
-        reads.attacks.push(Attack {
-            name,
-            operation: namespace(user, binds, mount.join(NAME)),
-            denial: Denial::by(&["file_open", "sb_mount", "userns_create"])
-                .because(Why::Reason(&["rule", "never"])),
-            twin: open(reads.twins.join(NAME)),
-        });
+    let namespace =
+        |user, binds, path| Operation::Namespace { user, binds, then: Box::new(open(path)) };
+    let bind = || vec![(reads.keys.clone(), mount.clone())];
+    let (directory, name, flags) = (reads.keys.clone(), NAME.into(), libc::O_RDONLY);
+    // Whether a member may mount at all is another question: it must not help. The twins do
+    // without.
+    for (name, operation) in [
+        ("detached mount", Operation::OpenTree { directory, name, flags }),
+        ("mount namespace", namespace(false, Vec::new(), key)),
+        ("bind mount of its own", namespace(false, bind(), mount.join(NAME))),
+    ] {
+        let denial = Denial::by(&["file_open"]).perhaps_untold();
+        reads.attacks.push(Attack { name, operation, denial, twin: twin.clone() });
     }
+    reads.attacks.push(Attack {
+        name: "user namespace",
+        operation: namespace(true, bind(), mount.join(NAME)),
+        denial: Denial::by(&["file_open", "userns_create", "sb_mount"])
+            .because(Why::Reason(&["rule", "never"])),
+        twin,
+    });
     Ok(())
 }
 

@@ -71,6 +71,14 @@ fn killed() -> anyhow::Result<()> {
             listed.report()
         ));
     }
+    let doctor = verb(&papers, &["doctor"])?;
+    if !doctor.status.success() || !doctor.out.contains(&id) {
+        session.problem(format!("`sandbox doctor` does not tell of {id}: {}", doctor.report()));
+    }
+    let answer = session.perform(&open(&key))?;
+    if answer.errno != libc::EACCES {
+        session.problem(format!("orphan reads the key after `doctor`: {answer}"));
+    }
     let wrong = verb(&papers, &["sessions", "end", "no-such-session"])?;
     if wrong.status.success() {
         session.problem(format!("an unknown session was ended: {}", wrong.report()));

@@ -9,8 +9,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Number of the ordinary user, if this machine has to make it.
-const UID: u32 = 1000;
+/// Number of the ordinary user, if this machine has to make it; one that no account has.
+const UID: u32 = 7465;
 
 /// A person at work: home, private key, ground.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The diagnosis for people.
 
 use super::Diagnosis;
+use crate::engine::Way;
 use crate::session::canary::Outcome;
 use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Write as _};
@@ -26,8 +27,13 @@ fn write(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
     let fields = format!("{} of {} fields of its structures found", btf.fields, btf.of);
     row(out, "types (BTF)", btf.readable && btf.fields == btf.of, &fields)?;
     let list = lsms.as_ref().map_or("cannot be seen".into(), |lsms| lsms.join(","));
-    row(out, "active LSMs", attach.is_some(), &list)?;
-    row(out, "attaching", attach.is_some(), attach.map_or("impossible", |_| "as a BPF LSM"))?;
+    row(out, "active LSMs", lsms.is_some(), &list)?;
+    let attaching = match attach {
+        Some(Way::BpfLsm) => "as BPF-LSM programs",
+        Some(Way::ModifyReturn) => "as fmod_ret programs, since `bpf` is not an active LSM",
+        None => "impossible",
+    };
+    row(out, "attaching", attach.is_some(), attaching)?;
     row(out, "cgroup v2", cgroup2.is_some(), &place(cgroup2.as_deref()))?;
     row(out, "bpffs", bpffs.is_some(), &place(bpffs.as_deref()))?;
 
@@ -50,6 +56,12 @@ fn write(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
         None => writeln!(out, "  {BAD}not tried{BAD:#}: nothing is known to be enforced here")?,
     }
 
+    if !diagnosis.orphans.is_empty() {
+        heading(out, "Sessions left behind")?;
+        for orphan in &diagnosis.orphans {
+            writeln!(out, "  {orphan}")?;
+        }
+    }
     if !missing.is_empty() {
         heading(out, "How to mend")?;
         for remedy in missing {

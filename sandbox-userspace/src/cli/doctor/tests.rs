@@ -6,7 +6,7 @@ fn diagnosis() -> Diagnosis {
         kernel: "6.1.0".into(),
         btf: BtfSeen { readable: true, fields: COUNT, of: COUNT },
         lsms: Some(vec!["lockdown".into(), "bpf".into()]),
-        attach: Some("bpf_lsm"),
+        attach: Some(Way::BpfLsm),
         cgroup2: Some("/sys/fs/cgroup".into()),
         bpffs: Some("/sys/fs/bpf".into()),
         hooks: vec![HookSeen {
@@ -15,13 +15,11 @@ fn diagnosis() -> Diagnosis {
             required: false,
             meaning: Some("nothing is lost"),
         }],
+        orphans: vec!["session ab12cd34 has lost its supervisor".into()],
         missing: Vec::new(),
         proof: Some(vec![
-            Proved { class: Class::FilesRead, outcome: Outcome::Enforced },
-            Proved {
-                class: Class::NetworkV6,
-                outcome: Outcome::Absent { why: "no IPv6 here".into() },
-            },
+            Proved::from((Class::FilesRead, Outcome::Enforced)),
+            Proved::from((Class::NetworkV6, Outcome::Absent { why: "no IPv6 here".into() })),
         ]),
         enforced: true,
     }
@@ -57,7 +55,7 @@ fn a_machine_that_lacks_something() {
     bad.missing = vec![Remedy { what: "`bpf` is not active".into(), mend: "boot\nwith".into() }];
     let text = plain(&bad);
     for line in [
-        "  active LSMs            no  lockdown,bpf",
+        "  active LSMs            ok  lockdown,bpf",
         "  attaching              no  impossible",
         "  not tried: nothing is known to be enforced here",
         "  `bpf` is not active",
@@ -86,6 +84,8 @@ fn json_has_the_same_facts() {
     assert_eq!(json["type"], "doctor");
     assert_eq!(json["proof"][0]["class"], "files.read");
     assert_eq!(json["proof"][0]["outcome"], "enforced");
+    assert_eq!(json["proof"][0]["enforced"], true);
+    assert_eq!(json["proof"][1]["enforced"], false);
     assert_eq!(json["proof"][1]["why"], "no IPv6 here");
     assert_eq!(json["hooks"][0]["meaning"], "nothing is lost");
     assert_eq!(json["enforced"], true);

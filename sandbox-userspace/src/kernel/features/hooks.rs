@@ -1,6 +1,6 @@
 //! The LSM hooks that the programs attach to, as the running kernel has them.
 
-use crate::engine::{LSM_HOOKS, Need};
+use crate::engine::{LSM_HOOKS, Need, Way, modify_return};
 use crate::kernel::btf::{Btf, BtfError, Param};
 use sandbox_common::event::Hook;
 
@@ -36,7 +36,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::SocketConnect => {
             &[&["struct socket *"], &["struct sockaddr *", "struct sockaddr_unsized *"], INT]
         }
-        Hook::FileIoctl => &[FILE, UNSIGNED, LONG],
+        Hook::FileIoctl | Hook::FileIoctlCompat => &[FILE, UNSIGNED, LONG],
         Hook::PtraceAccessCheck => &[TASK, UNSIGNED],
         Hook::PtraceTraceme | Hook::TaskSetscheduler | Hook::TaskMovememory => &[TASK],
         Hook::TaskKill => &[TASK, &["struct kernel_siginfo *"], INT, &["struct cred *"]],
@@ -86,6 +86,9 @@ fn absence(hook: Hook) -> &'static str {
         Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
         Hook::Connect4 | Hook::Connect6 => "any address could be connected to",
         Hook::Sendmsg4 | Hook::Sendmsg6 => "datagrams could go to any address",
+        Hook::FileIoctlCompat => {
+            "nothing is lost: before 6.8 the kernel asks `file_ioctl` in its place"
+        }
         Hook::FileIoctl => "input could be typed into the terminal",
         Hook::PtraceAccessCheck | Hook::PtraceTraceme => {
             "processes outside the session could be read and changed"
@@ -154,12 +157,17 @@ impl HookFact {
     }
 }
 
-/// Looks up every hook: `bpf_lsm_<hook>` is the function that BPF programs attach to.
-pub(super) fn hooks(btf: &Btf) -> Result<Vec<HookFact>, BtfError> {
+/// Looks up every hook: `bpf_lsm_<hook>` is the function that BPF-LSM programs attach to,
+/// `security_<hook>` the one for `fmod_ret`.
+pub(super) fn hooks(btf: &Btf, way: Way) -> Result<Vec<HookFact>, BtfError> {
     LSM_HOOKS
         .iter()
         .map(|&(hook, need)| {
-            let found = btf.function(&format!("bpf_lsm_{}", hook.name()))?;
+            let function = match way {
+                Way::BpfLsm => format!("bpf_lsm_{}", hook.name()),
+                Way::ModifyReturn => modify_return::function(hook),
+            };
+            let found = btf.function(&function)?;
             let state = match (found, expected(hook)) {
                 (None, _) => HookState::Absent,
                 (Some(found), Some(params)) if !fits(&found, params) => HookState::Changed {
@@ -197,7 +205,7 @@ mod tests {
         b.function("bpf_lsm_file_open", &[("file", file)]);
         b.function("bpf_lsm_file_truncate", &[("file", file), ("length", int)]);
         b.function("bpf_lsm_socket_create", &[("a", int), ("b", int), ("c", int), ("d", file)]);
-        let facts = hooks(&Btf::parse(b.finish()).unwrap()).unwrap();
+        let facts = hooks(&Btf::parse(b.finish()).unwrap(), Way::BpfLsm).unwrap();
         let fact = |hook| facts.iter().find(|fact| fact.hook == hook).unwrap();
         assert_eq!(fact(Hook::FileOpen).state, HookState::Present);
         assert!(!fact(Hook::FileOpen).stops());
@@ -211,10 +219,10 @@ mod tests {
 
     #[test]
     fn only_an_optional_hook_may_be_absent() {
-        let facts = hooks(&Btf::parse(Builder::new().finish()).unwrap()).unwrap();
+        let facts = hooks(&Btf::parse(Builder::new().finish()).unwrap(), Way::BpfLsm).unwrap();
         let tolerated: Vec<Hook> =
             facts.iter().filter(|fact| !fact.stops()).map(|fact| fact.hook).collect();
-        assert_eq!(tolerated, [Hook::FileTruncate]);
+        assert_eq!(tolerated, [Hook::FileTruncate, Hook::FileIoctlCompat]);
     }
 
     #[test]
@@ -225,7 +233,8 @@ mod tests {
                 eprintln!("skipped: {} is built without CONFIG_BPF_LSM", file.display());
                 continue;
             }
-            for fact in hooks(&btf).unwrap() {
+            let both = [Way::BpfLsm, Way::ModifyReturn].map(|way| hooks(&btf, way).unwrap());
+            for fact in both.into_iter().flatten() {
                 assert!(!fact.stops(), "{}: {fact:?}", file.display());
             }
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::Way;
 use std::fs;
 use std::path::Path;
 
@@ -74,18 +75,8 @@ fn bpf_must_be_a_whole_name_in_the_list() {
         [("lockdown,bpf\n", true), ("bpf", true), ("lockdown,xbpf", false), ("", false)]
     {
         let (_dir, paths) = machine(Some(list), Some(MOUNTS));
-        assert_eq!(Survey::take(paths).bpf_lsm(), active, "{list:?}");
+        assert_eq!(Survey::take(paths).way() == Way::BpfLsm, active, "{list:?}");
     }
-}
-
-#[test]
-fn the_boot_parameter_keeps_what_is_active() {
-    let active = ["lockdown", "capability", "yama"].map(str::to_owned).to_vec();
-    let mend = Missing::BpfLsm { active, built: true }.mend();
-    assert!(mend.contains("`lsm=lockdown,yama,bpf`"), "{mend}");
-    assert!(mend.contains("GRUB_CMDLINE_LINUX") && mend.contains("update-grub"), "{mend}");
-    let mend = Missing::BpfLsm { active: vec![], built: false }.mend();
-    assert!(mend.contains("CONFIG_BPF_LSM=y"), "{mend}");
 }
 
 #[test]

@@ -123,6 +123,8 @@ pub(super) enum Act {
     UdpConnect(To, Port),
     UdpSend(To, Port),
     RawSocket,
+    /// Makes a UDP socket.
+    Socket,
     /// Sets the inode's flags.
     Chattr(&'static str),
     /// Signal 0, which only asks.
@@ -290,7 +292,8 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         pass("udp send allowed", NetworkUdp, Act::UdpSend(To::V4, Allowed)),
         deny("udp connect", NetworkUdp, Act::UdpConnect(To::V4, Other), &[Hook::Connect4], Access::CONNECT, DEFAULT, &[]),
         deny("udp send", NetworkUdp, Act::UdpSend(To::V4, Other), &[Hook::Sendmsg4], Access::CONNECT, DEFAULT, &[]),
-        deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::empty(), None, &[]),
+        pass("udp socket", NetworkSockets, Act::Socket),
+        deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::CONNECT, DEFAULT, &[]),
         deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
         pass("signal own process", Processes, Act::Signal(Whom::Own)),
         deny("signal another process", Processes, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
@@ -302,6 +305,7 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("be born outside", Membership, Act::CloneInto, &[Hook::TaskAlloc], Access::empty(), None, &[]),
         moved(pass("read after leaving", Membership, Act::Read("open"))),
         moved(deny("read denied after leaving", Membership, Act::Read(SECRET), &[Hook::FileOpen], Access::READ, Some(READ_RULE), &[SECRET])),
+        moved(deny("socket after leaving", Membership, Act::Socket, &[Hook::SocketCreate], Access::CONNECT, DEFAULT, &[])),
         moved(deny("create outside after leaving", Membership, Act::Create("strayed"), &[Hook::PathMknod], Access::CREATE, DEFAULT, &["strayed"])),
     ]
 };
@@ -341,7 +345,7 @@ mod tests {
             let of = ATTEMPTS.iter().filter(|attempt| attempt.class == *class);
             assert!(of.clone().any(|attempt| attempt.denial.is_some()), "{class}");
             // These no session may do, so there is no twin.
-            if !matches!(class, Class::NetworkSockets | Class::Mounts | Class::Kernel) {
+            if !matches!(class, Class::Mounts | Class::Kernel) {
                 assert!(of.clone().any(|attempt| attempt.denial.is_none()), "{class}");
             }
         }

@@ -99,6 +99,7 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             let address = address(orders, to, port);
             net::sendto(&socket, b"sent", SendFlags::empty(), &address).map(drop)
         }
+        Act::Socket => socket(To::V4, SocketType::DGRAM).map(drop),
         Act::RawSocket => {
             net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
         }
