@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=
                        watchdog_thresh=30 random.trust_cpu=on";
 const CMDLINE_DEBIAN: &str = "systemd.unit=vm.target systemd.show_status=false";
 
+/// Counts the boots of this process: several machines of one series may run at the same time, each
+/// with a log of its own.
+static BOOTS: AtomicUsize = AtomicUsize::new(1);
 /// How long a lost kernel may go on to print why.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -180,7 +184,9 @@ impl Machine {
     ) -> Result<Report> {
         let log = target_directory().join("vm");
         fs::create_dir_all(&log).with_context(|| format!("cannot make {}", log.display()))?;
-        let mut log = Console::new(&log.join(format!("console-{}.log", self.kernel.series)))?;
+        let boot = BOOTS.fetch_add(1, Ordering::Relaxed);
+        let log = log.join(format!("console-{}-{boot}.log", self.kernel.series));
+        let mut log = Console::new(&log)?;
         let (tell, events) = channel();
         thread::scope(|scope| {
             let tell_status = tell.clone();

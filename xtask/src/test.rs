@@ -138,9 +138,9 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
     }
-    // A machine waits for its kernel's grace periods more than half of its time.
+    // A machine waits most of its time, for the kernel's grace periods when sessions end.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let workers = (processors * 3 / 2).min(jobs.len());
+    let workers = (processors * 2).min(jobs.len());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
