@@ -11,9 +11,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -29,6 +30,10 @@ const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=
                        tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=60 \
                        watchdog_thresh=30 random.trust_cpu=on";
 const CMDLINE_DEBIAN: &str = "systemd.unit=vm.target systemd.show_status=false";
+
+/// Counts the boots of this process: several machines of one series may run at the same time, each
+/// with a log of its own.
+static BOOTS: AtomicUsize = AtomicUsize::new(1);
 
 /// How long a lost kernel may go on to print why.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -180,7 +185,9 @@ impl Machine {
     ) -> Result<Report> {
         let log = target_directory().join("vm");
         fs::create_dir_all(&log).with_context(|| format!("cannot make {}", log.display()))?;
-        let mut log = Console::new(&log.join(format!("console-{}.log", self.kernel.series)))?;
+        let boot = BOOTS.fetch_add(1, Ordering::Relaxed);
+        let log = log.join(format!("console-{}-{boot}.log", self.kernel.series));
+        let mut log = Console::new(&log)?;
         let (tell, events) = channel();
         thread::scope(|scope| {
             let tell_status = tell.clone();
@@ -201,17 +208,22 @@ impl Machine {
     }
 
     fn outcome(&self, events: &Receiver<Event>) -> Result<Outcome> {
-        let deadline = Instant::now() + self.timeout;
-        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(Event::Status(text)) => {
-                let status = text.trim().parse();
-                Ok(Outcome::Exited(status.with_context(|| format!("exit status {text:?}"))?))
-            }
+        match events.recv_timeout(self.timeout) {
+            Ok(Event::Status(text)) => exited(&text),
             Ok(Event::Fatal(reason)) => {
                 thread::sleep(LAST_WORDS);
                 Ok(Outcome::Died(reason))
             }
+            // The channels are read by different threads, so a status may come after the end. When
+            // both have read all, there is nothing more to receive.
             Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => {
+                for event in events {
+                    match event {
+                        Event::Status(text) => return exited(&text),
+                        Event::Fatal(reason) => return Ok(Outcome::Died(reason)),
+                        Event::Ended => {}
+                    }
+                }
                 Ok(Outcome::Died("it ended without telling an exit status".to_owned()))
             }
             Err(RecvTimeoutError::Timeout) => Ok(Outcome::TimedOut(self.timeout)),
@@ -257,6 +269,11 @@ impl Machine {
         let debian = if self.disk.is_some() { CMDLINE_DEBIAN } else { "" };
         [CMDLINE, debian, &self.cmdline].join(" ").trim().to_owned()
     }
+}
+
+fn exited(status: &str) -> Result<Outcome> {
+    let code = status.trim().parse();
+    Ok(Outcome::Exited(code.with_context(|| format!("exit status {status:?}"))?))
 }
 
 /// QEMU connects to all its sockets at its start; if it ends before, something is wrong with it.

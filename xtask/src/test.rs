@@ -115,7 +115,8 @@ fn cargo_test(args: &Args) -> Result<(Results, bool)> {
     Ok((Results::read(&output), ended_well))
 }
 
-/// Runs suites with each kernel, several machines at a time. A kernel that cannot be had is skipped, but not all of them: nothing is tested then.
+/// Runs suites with each kernel, several machines at a time. A kernel that cannot be had is skipped,
+/// but not all of them: nothing is tested then.
 fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
@@ -137,9 +138,9 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
     }
-    // A machine waits for its kernel's grace periods more than half of its time.
+    // A machine waits most of its time, for the kernel's grace periods when sessions end.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let workers = (processors * 3 / 2).min(jobs.len());
+    let workers = (processors * 2).min(jobs.len());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
