@@ -44,7 +44,7 @@ pub(crate) fn by_cgroup() -> Option<Member> {
         }
         let cgroup = task::ancestor_cgroup(level);
         // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-        if let Some(subject) = unsafe { SUBJECTS.get(&cgroup) } {
+        if let Some(subject) = unsafe { SUBJECTS.get(cgroup) } {
             return Some(Member { cgroup, subject: *subject, fault: 0 });
         }
     }
@@ -82,7 +82,7 @@ fn by_label() -> Option<Member> {
         return None;
     }
     // SAFETY: as in `by_cgroup`.
-    Some(match unsafe { SUBJECTS.get(&cgroup) } {
+    Some(match unsafe { SUBJECTS.get(cgroup) } {
         Some(subject) => Member { cgroup, subject: *subject, fault: 0 },
         None => Member::ended(cgroup),
     })

@@ -26,7 +26,7 @@ use crate::kernel::Kernel;
 
 /// No journal of boot messages on the console, but all that is serious; an oops ends the machine.
 /// The emulated CPU is slow and may be starved, so the watchdogs wait longer than usual.
-const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
+const CMDLINE: &str = "sandbox.test_machine console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off \
                        tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=60 \
                        watchdog_thresh=30 random.trust_cpu=on";
 const CMDLINE_DEBIAN: &str = "systemd.unit=vm.target systemd.show_status=false";

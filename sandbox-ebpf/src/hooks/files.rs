@@ -16,12 +16,13 @@ use sandbox_common::path::DeviceKey;
 const S_IFMT: u32 = 0o170_000;
 pub(super) const S_IFCHR: u32 = 0o020_000;
 pub(super) const S_IFBLK: u32 = 0o060_000;
+const BOTH: Access = Access::READ.union(Access::WRITE);
 /// include/uapi/asm-generic/fcntl.h
 const O_ACCMODE: u32 = 3;
 /// `__O_TMPFILE`, include/uapi/asm-generic/fcntl.h
 const O_TMPFILE: u32 = 0o20_000_000;
 
-/// `int security_file_open(struct file *file)`: open, openat2, `open_by_handle_at`, exec, io_uring,
+/// `int security_file_open(struct file *file)`: open, openat2, `open_by_handle_at`, exec, `io_uring`,
 /// and the reopening of an `O_PATH` descriptor. Runs after a new file was made.
 #[lsm(hook = "file_open")]
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
@@ -31,7 +32,6 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
         if dentry.superblock().is_anonymous() {
             return 0;
         }
-        const BOTH: Access = Access::READ.union(Access::WRITE);
         // FMODE_READ and FMODE_WRITE are READ and WRITE. Access mode 3 gives neither, only ioctl:
         // it must be allowed both.
         let mut wanted = if file.flags() & O_ACCMODE == O_ACCMODE {
@@ -64,7 +64,7 @@ fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
     }
     let key = DeviceKey { slot: member.subject.slot, kind, dev: inode.rdev() };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    let allowed = match unsafe { DEVICES.get(&key) } {
+    let allowed = match unsafe { DEVICES.get(key) } {
         Some(allowed) => *allowed,
         None if is_own_pty(member, dentry) => wanted.bits(),
         None => 0,
@@ -82,7 +82,7 @@ fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
 fn is_own_pty(member: &Member, dentry: Dentry) -> bool {
     let Some(key) = dentry.pty() else { return false };
     // SAFETY: as above.
-    unsafe { PTYS.get(&key) }.copied() == Some(member.cgroup)
+    unsafe { PTYS.get(key) }.copied() == Some(member.cgroup)
 }
 
 /// `int security_path_truncate(const struct path *path)`: truncate(2); before 6.2 also `O_TRUNC`

@@ -47,17 +47,18 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
     let Some(member) = subject::current() else { return 0 };
     // At once and from its beginning: the verifier takes no other address of a structure that it
     // knows. System calls hold a whole `sockaddr_storage`.
-    let Some([head, a, b, c, d, e]) = read::<[u32; 6]>(ctx.arg(1)) else {
+    let Some([head, second, v6 @ ..]) = read::<[u32; 6]>(ctx.arg(1)) else {
         let decision = Decision::deny(Reason::Unreadable, Access::CONNECT);
         return finish::task(Hook::SocketConnect, &member, decision);
     };
-    let [f0, f1, p0, p1] = head.to_ne_bytes();
-    let (family, port) = (u16::from_ne_bytes([f0, f1]), u16::from_ne_bytes([p0, p1]));
+    let head = head.to_ne_bytes();
+    let family = u16::from_ne_bytes([head[0], head[1]]);
+    let port = u16::from_ne_bytes([head[2], head[3]]);
     let address = match family {
         // struct sockaddr_in: family, port, address
-        AF_INET => Address::v4(a),
+        AF_INET => Address::v4(second),
         // struct sockaddr_in6: family, port, flow information, address
-        AF_INET6 => Address::v6([b, c, d, e]),
+        AF_INET6 => Address::v6(v6),
         // AF_UNSPEC takes a connection away; the other families have no addresses of hosts.
         _ => return 0,
     };

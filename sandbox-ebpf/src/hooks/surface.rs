@@ -27,7 +27,7 @@ pub(crate) fn kernel_module_request(_ctx: LsmContext) -> i32 {
 }
 
 /// `LOADING_MODULE`, `LOADING_KEXEC_IMAGE` and `LOADING_KEXEC_INITRAMFS`, which are the
-/// `READING_*` of the same names, include/linux/kernel_read_file.h
+/// `READING_*` of the same names, `include/linux/kernel_read_file.h`
 const MODULE: i32 = 2;
 const KEXEC_INITRAMFS: i32 = 4;
 

@@ -17,8 +17,8 @@ pub(crate) fn devpts_pty_new(ctx: FExitContext) -> i32 {
     let Some(key) = Dentry(ctx.arg(3)).pty() else { return 0 };
     // What fails here leaves a terminal that members cannot open.
     let _ = match subject::current() {
-        Some(member) => PTYS.insert(&key, &member.cgroup, 0),
-        None => PTYS.remove(&key),
+        Some(member) => PTYS.insert(key, member.cgroup, 0),
+        None => PTYS.remove(key),
     };
     0
 }

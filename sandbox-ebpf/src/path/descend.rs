@@ -65,7 +65,7 @@ fn find(scratch: &mut Scratch, slot: u32, index: u32) -> Result<Option<*const No
         if !unsafe { dentry.copy_name((&raw mut scratch.short.name).cast(), len & 31) } {
             return Err(Unreadable);
         }
-        Ok(EDGES.get_ptr(&scratch.short))
+        Ok(EDGES.get_ptr(scratch.short))
     } else {
         let words = (&raw mut scratch.long.name).cast::<u64>();
         for word in 0..(LONG_NAME + 1) / 8 {

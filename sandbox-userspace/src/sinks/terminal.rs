@@ -3,7 +3,7 @@
 use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::printable;
 use super::{Event, Level, Notice, SessionEvent, SessionState, Sink};
-use anstream::AutoStream;
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use rustix::termios::OutputModes;
 use std::collections::HashSet;
@@ -21,6 +21,7 @@ const DIM: Style = Style::new().dimmed();
 /// Prints every denial that is unlike those before, and at the end how many there were.
 pub struct Terminal<W: Write> {
     to: W,
+    colour: bool,
     quiet: bool,
     raw_possible: bool,
     seen: HashSet<Key>,
@@ -32,18 +33,19 @@ pub struct Terminal<W: Write> {
 #[derive(PartialEq, Eq, Hash)]
 struct Key(Vec<String>, String, Verdict, Target, Option<u16>);
 
-impl Terminal<AutoStream<io::Stderr>> {
+impl Terminal<io::Stderr> {
     /// On stderr; only notices of errors where `quiet`. Colours where people see them.
     pub fn stderr(quiet: bool) -> Self {
         let raw_possible = io::stderr().is_terminal();
-        Self { raw_possible, ..Self::new(AutoStream::auto(io::stderr()), quiet) }
+        let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+        Self { raw_possible, colour, ..Self::new(io::stderr(), quiet) }
     }
 }
 
 impl<W: Write> Terminal<W> {
     fn new(to: W, quiet: bool) -> Self {
         let (seen, hinted) = (HashSet::new(), HashSet::new());
-        Self { to, quiet, raw_possible: false, seen, hinted, overflow: false }
+        Self { to, colour: false, quiet, raw_possible: false, seen, hinted, overflow: false }
     }
 
     fn denial(&mut self, denial: &Denial) -> io::Result<()> {
@@ -122,8 +124,12 @@ impl<W: Write> Terminal<W> {
     /// One line, whose untrusted parts are escaped.
     fn line(&mut self, line: &str) -> io::Result<()> {
         let end = if self.is_raw() { "\r\n" } else { "\n" };
+        let mut line = format!("{PREFIX}{line}{end}");
+        if !self.colour {
+            line = anstream::adapter::strip_str(&line).to_string();
+        }
         // In one piece: the agent writes to the same terminal.
-        match self.to.write_all(format!("{PREFIX}{line}{end}").as_bytes()) {
+        match self.to.write_all(line.as_bytes()) {
             // The reader has had enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
@@ -189,12 +195,11 @@ mod tests {
     }
 
     fn print(quiet: bool, events: &[Event]) -> String {
-        let plain = anstream::StripStream::new(Vec::new());
-        let mut terminal = Terminal::new(plain, quiet);
+        let mut terminal = Terminal::new(Vec::new(), quiet);
         for event in events {
             terminal.write(event).unwrap();
         }
-        String::from_utf8(terminal.to.into_inner()).unwrap()
+        String::from_utf8(terminal.to).unwrap()
     }
 
     fn ended(denials: u64) -> Event {
