@@ -7,7 +7,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use rustix::termios::OutputModes;
 use std::collections::HashSet;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
 /// Before every line.
 const PREFIX: &str = "sandbox: ";
@@ -23,7 +23,6 @@ pub struct Terminal<W: Write> {
     to: W,
     colour: bool,
     quiet: bool,
-    raw_possible: bool,
     seen: HashSet<Key>,
     hinted: HashSet<String>,
     overflow: bool,
@@ -36,16 +35,15 @@ struct Key(Vec<String>, String, Verdict, Target, Option<u16>);
 impl Terminal<io::Stderr> {
     /// On stderr; only notices of errors where `quiet`. Colours where people see them.
     pub fn stderr(quiet: bool) -> Self {
-        let raw_possible = io::stderr().is_terminal();
         let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-        Self { raw_possible, colour, ..Self::new(io::stderr(), quiet) }
+        Self { colour, ..Self::new(io::stderr(), quiet) }
     }
 }
 
 impl<W: Write> Terminal<W> {
     fn new(to: W, quiet: bool) -> Self {
         let (seen, hinted) = (HashSet::new(), HashSet::new());
-        Self { to, colour: false, quiet, raw_possible: false, seen, hinted, overflow: false }
+        Self { to, colour: false, quiet, seen, hinted, overflow: false }
     }
 
     fn denial(&mut self, denial: &Denial) -> io::Result<()> {
@@ -123,7 +121,7 @@ impl<W: Write> Terminal<W> {
 
     /// One line, whose untrusted parts are escaped.
     fn line(&mut self, line: &str) -> io::Result<()> {
-        let end = if self.is_raw() { "\r\n" } else { "\n" };
+        let end = if is_raw() { "\r\n" } else { "\n" };
         let mut line = format!("{PREFIX}{line}{end}");
         if !self.colour {
             line = anstream::adapter::strip_str(&line).to_string();
@@ -135,13 +133,12 @@ impl<W: Write> Terminal<W> {
             other => other,
         }
     }
+}
 
-    /// The agent has set the terminal so that a new line does not begin at the left.
-    fn is_raw(&self) -> bool {
-        self.raw_possible
-            && rustix::termios::tcgetattr(io::stderr())
-                .is_ok_and(|modes| !modes.output_modes.contains(OutputModes::OPOST))
-    }
+/// The agent has set the terminal, if stderr is one, so that a new line does not begin at the left.
+fn is_raw() -> bool {
+    rustix::termios::tcgetattr(io::stderr())
+        .is_ok_and(|modes| !modes.output_modes.contains(OutputModes::OPOST))
 }
 
 impl<W: Write> Sink for Terminal<W> {
