@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     if let Some(code) = stand_in::main() {
         return code;
     }
+    default_signals();
     let mut arguments = Arguments::from_args();
     // They share the machine's cgroups and process table.
     arguments.test_threads = Some(1);
@@ -32,4 +33,13 @@ fn main() -> ExitCode {
         Trial::test(name, run).with_ignored_flag(lacks.is_some())
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// Whoever started the tests may ignore signals (`nohup`, a shell's background job), and programs
+/// inherit that; the tests are about programs that do not.
+fn default_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
+        // SAFETY: a plain system call; the default action needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
