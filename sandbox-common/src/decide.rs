@@ -55,7 +55,8 @@ impl Place {
     /// No place: denied for `reason`.
     #[inline(always)]
     pub const fn fault(reason: Reason) -> Self {
-        const NONE: Rights = Rights { allow: 0, read_rule: 0, write_rule: 0 };
+        const NONE: Rights =
+            Rights { allow: 0, read_rule: 0, write_rule: 0, connect_rule: 0, pad: 0 };
         Self { own: NONE, below: NONE, edges: 0, fault: reason as u16, unknown: 0 }
     }
 }
@@ -71,7 +72,13 @@ pub const fn access(place: &Place, wanted: Access) -> Decision {
         return Decision::ALLOW;
     }
     let reads = Access::READ.union(Access::EXECUTE).bits();
-    let rule = if denied & reads != 0 { place.own.read_rule } else { place.own.write_rule };
+    let rule = if denied & reads != 0 {
+        place.own.read_rule
+    } else if denied & Access::CONNECT.bits() != 0 {
+        place.own.connect_rule
+    } else {
+        place.own.write_rule
+    };
     let reason = if rule != 0 {
         Reason::Rule
     } else if place.unknown != 0 {
@@ -119,6 +126,17 @@ const fn gain(from: &Place, to: &Place, directory: bool, denied: Access) -> Deci
     Decision::ALLOW
 }
 
+/// May a member talk to the unix socket of an outsider at `place`?
+///
+/// By rule; and where it may write anyway, for there it could put a socket of its own.
+#[inline(always)]
+pub const fn unix(place: &Place) -> Decision {
+    if place.fault == 0 && place.own.allow & Access::WRITE.bits() != 0 {
+        return Decision::ALLOW;
+    }
+    access(place, Access::CONNECT)
+}
+
 /// May a socket of this kind be made at all? Everything that later hooks cannot judge is refused.
 ///
 /// Allowed are unix sockets, TCP and UDP over IPv4 and IPv6, and netlink's route family, which
@@ -156,7 +174,13 @@ mod tests {
     const READS: Access = Access::READ.union(Access::EXECUTE);
 
     fn place(own: Access, below: Access) -> Place {
-        let rights = |allow: Access| Rights { allow: allow.bits(), read_rule: 3, write_rule: 4 };
+        let rights = |allow: Access| Rights {
+            allow: allow.bits(),
+            read_rule: 3,
+            write_rule: 4,
+            connect_rule: 5,
+            pad: 0,
+        };
         Place { own: rights(own), below: rights(below), edges: 0, fault: 0, unknown: 0 }
     }
 
@@ -185,6 +209,15 @@ mod tests {
         let fault = Place::fault(Reason::TooDeep);
         assert_eq!(access(&fault, Access::READ).reason, Reason::TooDeep as u16);
         assert!(!linking(&fault, &place(READS, READS)).allowed());
+    }
+
+    #[test]
+    fn unix_sockets_by_rule_or_where_the_member_writes() {
+        assert!(unix(&place(READS | Access::CONNECT, READS)).allowed());
+        assert!(unix(&place(READS | Access::WRITES, READS)).allowed());
+        let denied = unix(&place(READS, READS));
+        assert_eq!((denied.denied, denied.rule), (Access::CONNECT.bits(), 5));
+        assert!(!unix(&Place::fault(Reason::Disconnected)).allowed());
     }
 
     #[test]

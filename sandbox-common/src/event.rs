@@ -281,6 +281,13 @@ names! {
         SocketConnect = 43 "socket_connect",
         /// `security_file_ioctl_compat`, 6.8 and later: of 32-bit programs.
         FileIoctlCompat = 44 "file_ioctl_compat",
+        /// `security_unix_stream_connect`.
+        UnixStreamConnect = 45 "unix_stream_connect",
+        /// `security_unix_may_send`.
+        UnixMaySend = 46 "unix_may_send",
+        /// `security_socket_post_create`: marks the session's own sockets, denies only for want of
+        /// memory.
+        SocketPostCreate = 47 "socket_post_create",
     }
 }
 
@@ -319,6 +326,8 @@ names! {
         Never = 15 "never",
         /// The member was moved out of its session's cgroup, where its sockets cannot be judged.
         Moved = 16 "moved",
+        /// The unix socket at the other end has no path and is not of the session.
+        Foreign = 17 "foreign",
     }
 }
 

@@ -88,6 +88,7 @@ layout! {
     task_comm: "task_struct", ["comm"], 16;
     socket_sk: "socket", ["sk"], 8;
     sock_protocol: "sock", ["sk_protocol"], 2;
+    unix_path: "unix_sock", ["path"], 0;
 }
 
 /// Number of fields.

@@ -75,6 +75,11 @@ pub struct Rights {
     pub read_rule: u16,
     /// The rule that decided [`Access::WRITES`](crate::Access::WRITES); 0 is the default.
     pub write_rule: u16,
+    /// The rule that decided [`Access::CONNECT`](crate::Access::CONNECT), for unix sockets; 0 is the
+    /// default.
+    pub connect_rule: u16,
+    /// Zero.
+    pub pad: u16,
 }
 
 /// A node of the trie.

@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::macros::{btf_map, map};
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
@@ -86,6 +86,12 @@ pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
 /// Pseudo-terminals that members made, and the cgroup id of their session.
 #[map]
 pub(crate) static PTYS: HashMap<PtyKey, u64> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// Unix sockets that members made, by the address of their `struct sock`, and the cgroup id of their
+/// session. An outsider's new socket at the same address takes the entry away. (Socket storage would
+/// be the place, but `fmod_ret` programs may not use it.)
+#[map]
+pub(crate) static SOCKETS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(65_536, 0);
 
 #[map]
 pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 0);

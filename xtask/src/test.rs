@@ -121,10 +121,12 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
         let before = jobs.len();
-        // Everyday programs do not care how the hooks are attached.
-        let ways = if suite == Suite::Kernel { &WAYS[..] } else { &WAYS[..1] };
-        for series in &args.kernels {
-            for way in ways {
+        for (at, series) in args.kernels.iter().enumerate() {
+            // Everyday programs do not care how the hooks are attached; of the kernels, the oldest
+            // and the newest show it.
+            let ends = at == 0 || at + 1 == args.kernels.len();
+            let both = suite == Suite::Kernel && ends;
+            for way in if both { &WAYS[..] } else { &WAYS[..1] } {
                 match Job::prepare(suite, series, way, args) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {

@@ -10,6 +10,7 @@ mod sockets;
 mod surface;
 mod tasks;
 mod terminals;
+mod unix;
 
 use crate::finish;
 use crate::kernel::vfs::Dentry;

@@ -5,7 +5,7 @@
 
 use crate::finish;
 use crate::kernel::read;
-use crate::kernel::socket::Socket;
+use crate::kernel::socket::{Sock, Socket};
 use crate::net::{self, AF_INET, AF_INET6, Address};
 use crate::subject;
 use aya_ebpf::macros::lsm;
@@ -62,7 +62,8 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
         // AF_UNSPEC takes a connection away; the other families have no addresses of hosts.
         _ => return 0,
     };
-    let protocol = Socket(ctx.arg(0)).protocol();
+    // No rule allows protocol 0.
+    let protocol = Socket(ctx.arg(0)).sock().map_or(0, Sock::protocol);
     let decision = if member.fault != 0 {
         Decision { denied: Access::CONNECT.bits(), rule: 0, reason: member.fault }
     } else {

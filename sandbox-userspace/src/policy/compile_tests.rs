@@ -86,6 +86,9 @@ fn decision(rights: Rights, kind: Kind) -> Decision {
         Kind::Write => {
             Decision { allow: allowed.contains(Access::WRITES), rule: rights.write_rule }
         }
+        Kind::Connect => {
+            Decision { allow: allowed.contains(Access::CONNECT), rule: rights.connect_rule }
+        }
     }
 }
 

@@ -15,12 +15,13 @@ use toml::de::{DeTable, DeValue};
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-const KEYS: [(&str, &[&str]); 5] = [
+const KEYS: [(&str, &[&str]); 6] = [
     ("", &["version", "extends", "files", "network"]),
     ("files", &["read", "write"]),
     ("files.read", &["allow", "deny"]),
     ("files.write", &["allow", "deny"]),
-    ("network", &["allow"]),
+    ("network", &["allow", "unix"]),
+    ("network.unix", &["allow", "deny"]),
 ];
 
 /// Reads a policy and the presets that it extends, these first.
@@ -118,17 +119,26 @@ enum RuleKey {
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 5] = [
+const LISTS: [RuleKey; 7] = [
     RuleKey::Files("files.read.allow", Kind::Read, true),
     RuleKey::Files("files.read.deny", Kind::Read, false),
     RuleKey::Files("files.write.allow", Kind::Write, true),
     RuleKey::Files("files.write.deny", Kind::Write, false),
     RuleKey::Network("network.allow"),
+    RuleKey::Files("network.unix.allow", Kind::Connect, true),
+    RuleKey::Files("network.unix.deny", Kind::Connect, false),
 ];
 
 /// The keys of the lists of rules.
-pub const LIST_KEYS: [&str; 5] =
-    [LISTS[0].name(), LISTS[1].name(), LISTS[2].name(), LISTS[3].name(), LISTS[4].name()];
+pub const LIST_KEYS: [&str; LISTS.len()] = {
+    let mut keys = [""; LISTS.len()];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at] = LISTS[at].name();
+        at += 1;
+    }
+    keys
+};
 
 impl RuleKey {
     const fn name(self) -> &'static str {

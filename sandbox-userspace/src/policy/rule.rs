@@ -7,24 +7,28 @@ use std::ops::RangeInclusive;
 /// A policy: what its layers say, in the order of the layers and of their texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Rules of `[files]`.
+    /// Rules about paths: of `[files]` and `[network.unix]`.
     pub files: Vec<FileRule>,
     /// Rules of `[network]`.
     pub network: Vec<NetRule>,
 }
 
-/// Which accesses a rule of `[files]` speaks of.
+/// Which accesses a rule about paths speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `read`: reading and executing.
     Read,
     /// `write`: every way to change a file or a name.
     Write,
+    /// `network.unix`: connecting to a unix socket, and sending to one.
+    Connect,
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Connect];
 
     /// Whether it is allowed where no rule speaks.
     pub const fn default_allow(self) -> bool {
@@ -36,6 +40,7 @@ impl Kind {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Connect => "connect to",
         }
     }
 }
@@ -53,7 +58,7 @@ pub struct Origin {
     pub place: Place,
 }
 
-/// One entry of `read.allow`, `read.deny`, `write.allow` or `write.deny`.
+/// One entry of the `allow` and `deny` lists of `files.read`, `files.write` and `network.unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRule {
     /// Where it comes from.

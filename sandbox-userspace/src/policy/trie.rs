@@ -60,11 +60,11 @@ pub(super) struct Trie {
 struct Entry {
     children: BTreeMap<Vec<u8>, usize>,
     /// By kind and part.
-    marks: [[Option<Mark>; 2]; 2],
+    marks: [[Option<Mark>; 2]; Kind::COUNT],
 }
 
 /// Marks in force, by kind; `None` is the default.
-type Below = [Option<Mark>; 2];
+type Below = [Option<Mark>; Kind::COUNT];
 
 impl Default for Trie {
     fn default() -> Self {
@@ -115,7 +115,7 @@ impl Trie {
     /// The nodes for the kernel: returns the root's, appends the edges. Ids are counted on from
     /// `last_id`. Nodes that only repeat what they inherit are left out.
     pub(super) fn emit(&self, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {
-        self.emit_node(0, [None; 2], last_id, edges)
+        self.emit_node(0, [None; Kind::COUNT], last_id, edges)
     }
 
     fn emit_node(&self, at: usize, above: Below, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {
@@ -160,6 +160,7 @@ const fn access(kind: Kind) -> Access {
     match kind {
         Kind::Read => Access::READ.union(Access::EXECUTE),
         Kind::Write => Access::WRITES,
+        Kind::Connect => Access::CONNECT,
     }
 }
 
@@ -169,7 +170,13 @@ fn rights(marks: Below) -> Rights {
         .filter(|kind| marks[*kind as usize].map_or(kind.default_allow(), |mark| mark.allow))
         .fold(Access::empty(), |all, kind| all | access(kind));
     let rule = |kind: Kind| marks[kind as usize].map_or(0, |mark| mark.rule);
-    Rights { allow: allow.bits(), read_rule: rule(Kind::Read), write_rule: rule(Kind::Write) }
+    Rights {
+        allow: allow.bits(),
+        read_rule: rule(Kind::Read),
+        write_rule: rule(Kind::Write),
+        connect_rule: rule(Kind::Connect),
+        pad: 0,
+    }
 }
 
 #[cfg(test)]

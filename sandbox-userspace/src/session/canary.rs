@@ -343,7 +343,7 @@ fn release(cell: &Cgroup, pid: u32) -> Result<(), CanaryError> {
 fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     let read = Access::READ.union(Access::EXECUTE);
     let node = |id: usize, edges, allow: Access, read_rule, write_rule| {
-        let rights = Rights { allow: allow.bits(), read_rule, write_rule };
+        let rights = Rights { allow: allow.bits(), read_rule, write_rule, ..Rights::default() };
         // Ids are small: a path has few components.
         Node { id: u32::try_from(id).unwrap_or(u32::MAX), edges, own: rights, below: rights }
     };

@@ -267,6 +267,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Outsider) => "that process is not of the session".into(),
         Some(Reason::Never) => "no session may do this".into(),
         Some(Reason::Moved) => "the task is not in its session's cgroup any more".into(),
+        Some(Reason::Foreign) => "the other socket has no path and is not of the session".into(),
         None => format!("reason {reason}"),
     };
     match rule {
@@ -291,8 +292,14 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             {
                 return None;
             }
-            let list = if access.intersects(Access::WRITES) { "write" } else { "read" };
-            Some(Hint { key: format!("files.{list}.allow"), add: path.clone() })
+            let key = if access.contains(Access::CONNECT) {
+                "network.unix.allow"
+            } else if access.intersects(Access::WRITES) {
+                "files.write.allow"
+            } else {
+                "files.read.allow"
+            };
+            Some(Hint { key: key.into(), add: path.clone() })
         }
         Target::Address { address, port, protocol } if matches!(&**protocol, "tcp" | "udp") => {
             let add = address_text(address, *port, protocol);

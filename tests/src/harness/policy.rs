@@ -25,9 +25,10 @@ pub(crate) struct Rule {
 }
 
 /// Keys in the order of the file, by table.
-const KEYS: [(&str, &[&str]); 2] = [
+const KEYS: [(&str, &[&str]); 3] = [
     ("files", &["files.read.allow", "files.read.deny", "files.write.allow", "files.write.deny"]),
     ("network", &["network.allow"]),
+    ("network.unix", &["network.unix.allow", "network.unix.deny"]),
 ];
 
 impl Policy {

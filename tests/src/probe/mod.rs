@@ -11,6 +11,7 @@ mod place;
 mod process;
 mod programs;
 mod stage;
+mod unix;
 mod uring;
 
 pub(crate) use files::deep_directory;
@@ -18,6 +19,7 @@ pub(crate) use place::Place;
 pub(crate) use process::Identity;
 pub(crate) use programs::SIGNALLED;
 pub(crate) use stage::Step;
+pub(crate) use unix::UnixName;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -174,6 +176,24 @@ pub(crate) enum Operation {
         domain: i32,
         kind: i32,
         protocol: i32,
+    },
+
+    // unix.rs
+    /// Connects a stream socket and sends.
+    UnixStream {
+        to: UnixName,
+    },
+    /// Sends a datagram without connecting.
+    UnixDatagram {
+        to: UnixName,
+    },
+    /// Connects a datagram socket and sends.
+    UnixConnected {
+        to: UnixName,
+    },
+    /// Listens, and connects to itself from a child.
+    UnixOwn {
+        at: UnixName,
     },
 
     // process.rs
@@ -367,6 +387,10 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::UringTcp { address } => uring::connect(*address),
         O::Udp { address, way } => network::udp(*address, *way),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),
+        O::UnixStream { to } => unix::stream(to),
+        O::UnixDatagram { to } => unix::datagram(to),
+        O::UnixConnected { to } => unix::connected(to),
+        O::UnixOwn { at } => unix::own(at),
     };
     Answer::new(name, outcome)
 }
@@ -407,6 +431,10 @@ impl Operation {
             O::UringTcp { .. } => "uring_tcp",
             O::Udp { .. } => "udp",
             O::Socket { .. } => "socket",
+            O::UnixStream { .. } => "unix_stream",
+            O::UnixDatagram { .. } => "unix_datagram",
+            O::UnixConnected { .. } => "unix_connected",
+            O::UnixOwn { .. } => "unix_own",
             O::Identity {} => "identity",
             O::Execute { .. } => "execute",
             O::Fork { .. } => "fork",

@@ -13,6 +13,7 @@ mod orphans;
 mod prerequisites;
 mod running;
 mod sockets;
+mod unix;
 mod writes;
 
 pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
@@ -30,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         devices::trials(),
         network::trials(),
         sockets::trials(),
+        unix::trials(),
         daemons::trials(),
         running::trials(),
         orphans::trials(),

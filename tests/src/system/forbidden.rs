@@ -25,6 +25,8 @@ fn cases(worker: &Worker) -> Vec<Case> {
     let in_etc = |hook| Denial::by(&[hook]).access("create").beneath("/etc/");
     let read_key = || Denial::read(key).of_key();
     let write_rc = || Denial::write(&rc);
+    // The bus, or systemd's own socket.
+    let by_bus = || Denial::by(&["unix_stream_connect"]).access("connect").beneath("/run/");
     let moved = || Denial::by(&["path_rename"]).because(Why::Reason(&["default", "gain", "rule"]));
     vec![
         (
@@ -65,6 +67,9 @@ fn cases(worker: &Worker) -> Vec<Case> {
         ("chown", "chown 1000 $OUT/file", by(&["path_chown"], "attributes")),
         ("truncate", "truncate -s 0 $OUT/file", by(&["file_open", "path_truncate"], "write")),
         ("dd", "dd if=/dev/zero of=$OUT/file count=1", by(&["file_open"], "write")),
+        ("systemd-run", "systemd-run --wait --pipe cat ~/.ssh/id_ed25519 > stolen", by_bus()),
+        ("systemd-run --scope", "systemd-run --scope cat ~/.ssh/id_ed25519 > stolen", by_bus()),
+        ("systemctl", "systemctl restart dbus", by_bus()),
         (
             "sysctl",
             "echo '|/bin/true' > /proc/sys/kernel/core_pattern",

@@ -36,6 +36,9 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::SocketConnect => {
             &[&["struct socket *"], &["struct sockaddr *", "struct sockaddr_unsized *"], INT]
         }
+        Hook::SocketPostCreate => &[&["struct socket *"], INT, INT, INT, INT],
+        Hook::UnixStreamConnect => &[&["struct sock *"], &["struct sock *"], &["struct sock *"]],
+        Hook::UnixMaySend => &[&["struct socket *"], &["struct socket *"]],
         Hook::FileIoctl | Hook::FileIoctlCompat => &[FILE, UNSIGNED, LONG],
         Hook::PtraceAccessCheck => &[TASK, UNSIGNED],
         Hook::PtraceTraceme | Hook::TaskSetscheduler | Hook::TaskMovememory => &[TASK],
@@ -84,6 +87,10 @@ fn absence(hook: Hook) -> &'static str {
         Hook::TaskAlloc => "a child could leave the session",
         Hook::SocketCreate => "kinds of sockets that no address rule sees could be made",
         Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
+        Hook::SocketPostCreate => "sockets of the session could not be told from others",
+        Hook::UnixStreamConnect | Hook::UnixMaySend => {
+            "services of this machine could be asked to act outside the session"
+        }
         Hook::Connect4 | Hook::Connect6 => "any address could be connected to",
         Hook::Sendmsg4 | Hook::Sendmsg6 => "datagrams could go to any address",
         Hook::FileIoctlCompat => {

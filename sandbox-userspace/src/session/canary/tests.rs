@@ -94,11 +94,12 @@ fn the_policy_says_what_the_attempts_expect() {
     let names: Vec<&[u8]> = scratch.place.1.iter().map(Vec::as_slice).collect();
     let at = |rest: &[&'static [u8]]| rights(&policy, &[names.as_slice(), rest].concat());
     let read = (Access::READ | Access::EXECUTE).bits();
-    assert_eq!(at(&[b"secret"]), Rights { allow: 0, read_rule: READ_RULE, write_rule: 0 });
-    let all = Rights { allow: read | Access::WRITES.bits(), read_rule: 0, write_rule: WRITE_RULE };
+    assert_eq!(at(&[b"secret"]), Rights { read_rule: READ_RULE, ..Rights::default() });
+    let allow = read | Access::WRITES.bits();
+    let all = Rights { allow, write_rule: WRITE_RULE, ..Rights::default() };
     assert_eq!(at(&[b"w"]), all);
     assert_eq!(at(&[b"w", b"deep", b"er"]), all);
-    let outside = Rights { allow: read, read_rule: 0, write_rule: 0 };
+    let outside = Rights { allow: read, ..Rights::default() };
     for rest in [&[][..], &[b"open".as_slice()], &[b"rmdir".as_slice(), b"x"]] {
         assert_eq!(at(rest), outside);
     }

@@ -1,0 +1,95 @@
+//! Unix sockets: whom a member talks to.
+//!
+//! A service of the machine that is asked over its socket (docker, systemd, an ssh-agent) acts outside
+//! the session. So a member reaches the sockets of its own session, those in places that it may write,
+//! and those that a rule names.
+
+use crate::finish;
+use crate::kernel::socket::{Sock, Socket};
+use crate::maps::SOCKETS;
+use crate::path;
+use crate::subject::{self, Member};
+use aya_ebpf::macros::lsm;
+use aya_ebpf::programs::LsmContext;
+use sandbox_common::Access;
+use sandbox_common::decide::{self, Decision};
+use sandbox_common::event::{Hook, Reason};
+
+const AF_UNIX: i32 = 1;
+
+/// `int security_socket_post_create(struct socket *sock, int family, int type, int protocol, int
+/// kern)`: notes whose a unix socket is, for every task, since addresses are used again.
+#[lsm(hook = "socket_post_create")]
+pub(crate) fn socket_post_create(ctx: LsmContext) -> i32 {
+    let verdict: i32 = ctx.arg(5);
+    if verdict != 0 {
+        return verdict;
+    }
+    if ctx.arg::<i32>(1) != AF_UNIX {
+        return 0;
+    }
+    let Some(sock) = Socket(ctx.arg(0)).sock() else { return 0 };
+    let address = sock.address();
+    let Some(member) = subject::current() else {
+        // Nothing to remove is the common case.
+        let _ = SOCKETS.remove(address);
+        return 0;
+    };
+    if SOCKETS.insert(address, member.cgroup, 0).is_err() {
+        let decision = Decision::deny(Reason::NoMemory, Access::CONNECT);
+        return finish::task(Hook::SocketPostCreate, &member, decision);
+    }
+    0
+}
+
+/// `int security_unix_stream_connect(struct sock *sock, struct sock *other, struct sock *newsk)`
+#[lsm(hook = "unix_stream_connect")]
+pub(crate) fn unix_stream_connect(ctx: LsmContext) -> i32 {
+    let verdict: i32 = ctx.arg(3);
+    if verdict != 0 {
+        return verdict;
+    }
+    let Some(member) = subject::current() else { return 0 };
+    judge(Hook::UnixStreamConnect, &member, Sock(ctx.arg(1)))
+}
+
+/// `int security_unix_may_send(struct socket *sock, struct socket *other)`: connect(2) and every send
+/// of a datagram socket.
+#[lsm(hook = "unix_may_send")]
+pub(crate) fn unix_may_send(ctx: LsmContext) -> i32 {
+    let verdict: i32 = ctx.arg(2);
+    if verdict != 0 {
+        return verdict;
+    }
+    let Some(member) = subject::current() else { return 0 };
+    match Socket(ctx.arg(1)).sock() {
+        Some(other) => judge(Hook::UnixMaySend, &member, other),
+        None => {
+            let decision = Decision::deny(Reason::Unreadable, Access::CONNECT);
+            finish::task(Hook::UnixMaySend, &member, decision)
+        }
+    }
+}
+
+#[inline(always)]
+fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
+    if member.fault != 0 {
+        let decision = Decision { denied: Access::CONNECT.bits(), rule: 0, reason: member.fault };
+        return finish::task(hook, member, decision);
+    }
+    // SAFETY: a number, read under RCU.
+    if unsafe { SOCKETS.get(other.address()) }.copied() == Some(member.cgroup) {
+        return 0;
+    }
+    let Some(dentry) = other.unix_dentry() else {
+        return finish::task(hook, member, Decision::deny(Reason::Foreign, Access::CONNECT));
+    };
+    let scratch = path::scratch();
+    if scratch.is_null() {
+        return finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::CONNECT));
+    }
+    // SAFETY: not null, and nobody else has this task's storage at hand.
+    let scratch = unsafe { &mut *scratch };
+    let place = path::place(scratch, member, dentry);
+    finish::path(scratch, hook, member, decide::unix(&place), dentry)
+}
