@@ -498,5 +498,8 @@ fn the_examples_of_the_reference_are_policies() {
     assert_eq!(sandbox.of("@/w/src/x"), (YES, 1));
     assert_eq!(sandbox.of("@/w/.git/config"), (YES, -3));
     assert_eq!(sandbox.of("@/w/.git/refs/heads/x"), (YES, 2));
+    let unix = load_text("policy.md", examples.next().unwrap().to_owned()).unwrap();
+    let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
+    assert_eq!(named.count(), 1);
     assert!(examples.next().is_none());
 }
