@@ -3,13 +3,13 @@
 mod apt;
 mod build;
 mod cache;
-mod ci;
 mod command;
 mod console;
 mod cpio;
 mod image;
 mod initramfs;
 mod kernel;
+mod lint;
 mod machine;
 mod modules;
 mod packages;
@@ -44,8 +44,8 @@ enum Verb {
     Test(test::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
-    /// Check everything that a change must pass
-    Ci,
+    /// Check format, lints, and licences and sources of dependencies
+    Lint,
 }
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Verb::Vm(args) => vm::main(&args),
         Verb::Test(args) => Ok(test::main(&args)),
         Verb::Run(args) => run::main(&args),
-        Verb::Ci => ci::main(),
+        Verb::Lint => lint::main(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

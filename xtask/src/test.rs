@@ -57,13 +57,6 @@ pub(crate) struct Args {
     timeout: u64,
 }
 
-impl Default for Args {
-    fn default() -> Self {
-        let kernels = SERIES.iter().map(|&series| series.to_owned()).collect();
-        Self { suite: None, filter: None, kernels, timeout: TIMEOUT }
-    }
-}
-
 pub(crate) fn main(args: &Args) -> ExitCode {
     let mut tally = Tally::default();
     let wanted = |suite| args.suite.is_none_or(|only| only == suite);

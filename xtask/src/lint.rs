@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what every change must pass.
+//! `cargo xtask lint`: what every change must pass besides the tests.
 
 use std::process::{Command, ExitCode};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::cache::Cache;
 use crate::command::{progress, run};
-use crate::{build, test, toolchain};
+use crate::{build, toolchain};
 
 /// Lints that kernel-side code cannot heed: the attach macros hand contexts over by value, there is
 /// nobody to tell of a failed conversion, and the kernel's structures are as they are.
@@ -54,7 +54,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     check.current_dir(build::workspace()).args(["check", "licenses", "bans", "sources"]);
     run(&mut check)?;
 
-    Ok(test::main(&test::Args::default()))
+    Ok(ExitCode::SUCCESS)
 }
 
 fn cargo() -> Command {
