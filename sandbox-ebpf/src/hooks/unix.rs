@@ -62,13 +62,11 @@ pub(crate) fn unix_may_send(ctx: LsmContext) -> i32 {
         return verdict;
     }
     let Some(member) = subject::current() else { return 0 };
-    match Socket(ctx.arg(1)).sock() {
-        Some(other) => judge(Hook::UnixMaySend, &member, other),
-        None => {
-            let decision = Decision::deny(Reason::Unreadable, Access::CONNECT);
-            finish::task(Hook::UnixMaySend, &member, decision)
-        }
-    }
+    let Some(other) = Socket(ctx.arg(1)).sock() else {
+        let decision = Decision::deny(Reason::Unreadable, Access::CONNECT);
+        return finish::task(Hook::UnixMaySend, &member, decision);
+    };
+    judge(Hook::UnixMaySend, &member, other)
 }
 
 #[inline(always)]
