@@ -108,7 +108,21 @@ fn nodes() -> anyhow::Result<()> {
     session.finish()
 }
 
+/// Those of the kernel's file systems that pin themselves: they look internal (`SB_KERNMOUNT`) and
+/// are not.
+fn mount_pinned() -> anyhow::Result<()> {
+    use rustix::mount::{MountFlags, mount};
+    for (kind, at) in [("tracefs", "/sys/kernel/tracing"), ("debugfs", "/sys/kernel/debug")] {
+        match mount(kind, at, kind, MountFlags::empty(), None) {
+            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
+            Err(error) => anyhow::bail!("mounting {kind}: {error}"),
+        }
+    }
+    Ok(())
+}
+
 fn interfaces() -> anyhow::Result<()> {
+    mount_pinned()?;
     let ground = Ground::new("interfaces")?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     let mut bystander = Bystander::new()?;
@@ -122,8 +136,11 @@ fn interfaces() -> anyhow::Result<()> {
         "/proc/sysrq-trigger",
         "/sys/kernel/mm/ksm/run",
         "/sys/power/state",
+        "/sys/kernel/tracing/tracing_on",
+        "/sys/kernel/debug/clear_warn_once",
     ] {
-        if std::fs::metadata(path).is_err() {
+        let pinned = path.contains("/tracing/") || path.contains("/debug/");
+        if !pinned && std::fs::metadata(path).is_err() {
             continue;
         }
         let write = open(path, libc::O_WRONLY);
