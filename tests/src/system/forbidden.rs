@@ -25,6 +25,8 @@ fn cases(worker: &Worker) -> Vec<Case> {
     let in_etc = |hook| Denial::by(&[hook]).access("create").beneath("/etc/");
     let read_key = || Denial::read(key).of_key();
     let write_rc = || Denial::write(&rc);
+    let never = |hook| Denial::by(&[hook]).any_object().because(Why::Reason(&["never"]));
+    let outsider = |hook| Denial::by(&[hook]).any_object().because(Why::Reason(&["outsider"]));
     // The bus, or systemd's own socket.
     let by_bus = || Denial::by(&["unix_stream_connect"]).access("connect").beneath("/run/");
     let moved = || Denial::by(&["path_rename"]).because(Why::Reason(&["default", "gain", "rule"]));
@@ -70,6 +72,18 @@ fn cases(worker: &Worker) -> Vec<Case> {
         ("systemd-run", "systemd-run --wait --pipe cat ~/.ssh/id_ed25519 > stolen", by_bus()),
         ("systemd-run --scope", "systemd-run --scope cat ~/.ssh/id_ed25519 > stolen", by_bus()),
         ("systemctl", "systemctl restart dbus", by_bus()),
+        (
+            "typing into a terminal",
+            "python3 -c 'import fcntl, os; fcntl.ioctl(os.openpty()[1], 0x5412, b\"x\")'",
+            never("file_ioctl"),
+        ),
+        (
+            "setting the clock",
+            "python3 -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time())'",
+            never("settime"),
+        ),
+        ("renice", "python3 -c 'import os; os.setpriority(0, 1, 5)'", outsider("task_setnice")),
+        ("memory of init", "python3 -c 'open(\"/proc/1/mem\")'", outsider("ptrace_access_check")),
         (
             "sysctl",
             "echo '|/bin/true' > /proc/sys/kernel/core_pattern",
