@@ -50,9 +50,7 @@ pub struct Place {
     /// What it passes on to what lies in it.
     pub below: Inherited,
     /// 0, or the [`Reason`] why there is no place: every access is denied.
-    pub fault: u16,
-    /// 1 where the superblock is none that the policy knows.
-    pub unknown: u16,
+    pub fault: u32,
 }
 
 impl Place {
@@ -69,7 +67,7 @@ impl Place {
 #[inline(always)]
 pub const fn access(place: &Place, wanted: Access) -> Decision {
     if place.fault != 0 {
-        return Decision::new(wanted, 0, place.fault);
+        return Decision::new(wanted, 0, place.fault as u16);
     }
     let denied = Access::from_bits_retain(wanted.bits() & !place.own.allow);
     if denied.is_empty() {
@@ -78,7 +76,7 @@ pub const fn access(place: &Place, wanted: Access) -> Decision {
     let rule = rule_of(&place.own, denied);
     let reason = if rule != 0 {
         Reason::Rule
-    } else if place.unknown != 0 {
+    } else if place.below.unknown != 0 {
         Reason::UnknownFilesystem
     } else {
         Reason::Default
@@ -195,7 +193,7 @@ mod tests {
     fn place(own: Access, below: Access) -> Place {
         let rights = |allow: Access| Rights { allow: allow.bits(), rules: [3, 4, 6, 5] };
         let below = Inherited { rights: rights(below), ..Default::default() };
-        Place { own: rights(own), below, fault: 0, unknown: 0 }
+        Place { own: rights(own), below, fault: 0 }
     }
 
     #[test]
@@ -216,7 +214,7 @@ mod tests {
         let mut place = place(READS, READS);
         place.own.rules[1] = 0;
         assert_eq!(access(&place, Access::WRITE).reason, Reason::Default as u16);
-        place.unknown = 1;
+        place.below.unknown = 1;
         assert_eq!(access(&place, Access::WRITE).reason, Reason::UnknownFilesystem as u16);
     }
 

@@ -163,6 +163,8 @@ pub struct Inherited {
     /// State of the pattern automaton, see [`Patterns`](crate::pattern::Patterns); 0 where no pattern
     /// can match any more.
     pub pattern: u32,
+    /// 1 where the superblock is none that the policy knows.
+    pub unknown: u32,
     /// Rights of everything in it that nothing deeper speaks of.
     pub rights: Rights,
 }

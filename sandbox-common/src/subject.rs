@@ -1,5 +1,7 @@
 //! Who: what the kernel side knows of a session.
 
+use crate::path::LongEdgeKey;
+
 /// How many parents the cgroups of the sessions of one engine may have.
 pub const PARENTS: usize = 4;
 
@@ -72,7 +74,21 @@ impl Mode {
     }
 }
 
-/// The sticky mark of a member, in task storage (map `LABELS`).
+/// Value of map `LABELS`, task storage: what the kernel side keeps of a member.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct TaskState {
+    /// Whose member it is.
+    pub label: Label,
+    /// The kernel side's working memory: the name that is being looked up.
+    pub key: LongEdgeKey,
+}
+
+/// The sticky mark of a member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(
@@ -89,4 +105,4 @@ pub struct Label {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Control, Parent, Subject, Label);
+crate::pod!(Control, Parent, Subject, Label, TaskState);

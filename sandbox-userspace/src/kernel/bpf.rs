@@ -51,7 +51,7 @@ fn length(bytes: usize) -> io::Result<u32> {
     u32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))
 }
 
-/// The value that task storage `map` (of [`Label`]s) has for the process of `pidfd`.
+/// The value that task storage `map` (of [`TaskState`]s) has for the process of `pidfd`.
 pub fn label_of(map: impl AsFd, pidfd: BorrowedFd<'_>) -> io::Result<Option<Label>> {
     #[repr(C)]
     struct Lookup {
@@ -62,19 +62,19 @@ pub fn label_of(map: impl AsFd, pidfd: BorrowedFd<'_>) -> io::Result<Option<Labe
         flags: u64,
     }
     let key = pidfd.as_raw_fd();
-    let mut label = Label::default();
+    let mut state = TaskState::new_zeroed();
     let attributes = Lookup {
         map: number(map.as_fd()),
         pad: 0,
         key: (&raw const key) as u64,
-        value: (&raw mut label) as u64,
+        value: (&raw mut state) as u64,
         flags: 0,
     };
     // SAFETY: key and value live until the call returns, and the kernel writes as many bytes as the
-    // map's values have, which is `Label`'s size (a pinned map of another shape is refused when the
+    // map's values have, which is `TaskState`'s size (a pinned map of another shape is refused when the
     // engine opens the other maps of its directory).
     match unsafe { call(MAP_LOOKUP_ELEM, &attributes) } {
-        Ok(_) => Ok(Some(label)),
+        Ok(_) => Ok(Some(state.label)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }
