@@ -58,8 +58,8 @@ impl Place {
     #[inline(always)]
     pub const fn fault(reason: Reason) -> Self {
         const NOTHING: Inherited =
-            Inherited { node: 0, edges: 0, pattern: 0, rights: Rights::NONE };
-        Self { own: Rights::NONE, below: NOTHING, fault: reason as u16, unknown: 0 }
+            Inherited { node: 0, edges: 0, pattern: 0, unknown: 0, rights: Rights::NONE };
+        Self { own: Rights::NONE, below: NOTHING, fault: reason as u32 }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Attributes are the members of `union bpf_attr` (include/uapi/linux/bpf.h) that a command uses;
 //! the kernel takes what is beyond them for zero.
 
-use sandbox_common::subject::Label;
+use sandbox_common::subject::{Label, TaskState};
+use zerocopy::FromZeros as _;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
