@@ -8,7 +8,7 @@ use crate::session::cgroup::{Cgroup, CgroupTree};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
 use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::{Mode, Subject};
+use sandbox_common::subject::{Mode, NO_PATTERNS, Subject};
 use std::path::Path;
 
 /// The slot of a session's policy; its engine is its own.
@@ -50,14 +50,10 @@ impl Bpf {
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
         engine.publish(SLOT, &self.policy).map_err(|error| refused("load the policy", error))?;
-        let subject = Subject {
-            session: 1,
-            slot: SLOT,
-            mode: Mode::Enforce as u32,
-            unknown: self.policy.unknown.0.bits(),
-        };
+        let subject =
+            Subject { session: 1, slot: SLOT, mode: Mode::Enforce as u32, patterns: NO_PATTERNS };
         engine
-            .admit(cgroup.id, cgroup.level, subject)
+            .admit(cgroup.id, cgroup.parent, subject)
             .map_err(|error| refused("put the policy in force", error))?;
         Ok(ring)
     }

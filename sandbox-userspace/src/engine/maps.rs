@@ -4,7 +4,7 @@ use super::EngineError;
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, RootKey};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, Root, RootKey};
 use sandbox_common::subject::{Control, Subject};
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(super) struct Maps {
     pub(super) subjects: HashMap<MapData, u64, Subject>,
     /// Task storage: values are read by pidfd, with `kernel::bpf`.
     pub(super) labels: MapData,
-    pub(super) roots: HashMap<MapData, RootKey, Node>,
+    pub(super) roots: HashMap<MapData, RootKey, Root>,
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
     pub(super) devices: HashMap<MapData, DeviceKey, u32>,

@@ -15,7 +15,7 @@ use load::Programs;
 use maps::Maps;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::Subject;
+use sandbox_common::subject::{Parent, Subject};
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -86,20 +86,29 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on the tasks beneath the cgroup (id, depth in the hierarchy) are members.
-    pub fn admit(&mut self, cgroup: u64, level: u8, subject: Subject) -> Result<(), EngineError> {
+    /// From now on the tasks beneath the cgroup, which lies directly in `parent`, are members.
+    pub fn admit(
+        &mut self,
+        cgroup: u64,
+        parent: Parent,
+        subject: Subject,
+    ) -> Result<(), EngineError> {
         let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
-        if !control.levels.contains(&level) {
-            let free = control.levels.iter_mut().find(|known| **known == 0);
-            *free.ok_or(EngineError::Levels)? = level;
+        if !control.parents.contains(&parent) {
+            let free = control.parents.iter_mut().find(|known| known.cgroup == 0);
+            *free.ok_or(EngineError::Parents)? = parent;
         }
         self.maps.subjects.insert(cgroup, subject, 0).map_err(EngineError::map("SUBJECTS"))?;
+        control.generation += 1;
         self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
     }
 
     /// Ends a session: labelled tasks that still live are denied everything.
     pub fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
-        self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))
+        self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))?;
+        let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
+        control.generation += 1;
+        self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
     }
 
     /// The session (its cgroup id) of which a process bears the label, wherever it is now.

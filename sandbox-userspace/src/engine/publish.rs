@@ -32,9 +32,9 @@ impl Engine {
         policy: &CompiledPolicy,
     ) -> Result<(), EngineError> {
         let maps = &mut self.maps;
-        for (dev, node) in &policy.roots {
+        for (dev, root) in &policy.roots {
             let key = RootKey { slot, dev: *dev };
-            maps.roots.insert(key, node, 0).map_err(EngineError::map("ROOTS"))?;
+            maps.roots.insert(key, root, 0).map_err(EngineError::map("ROOTS"))?;
         }
         for edge in &policy.edges {
             match name_key(slot, edge.from, &edge.name) {
@@ -65,7 +65,7 @@ impl Engine {
         }
         for port in &policy.ports {
             let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
-            let rule = PortRule { rule: port.rule, allow: u16::from(port.allow) };
+            let rule = PortRule { rule: port.rule, allow: port.allow.into() };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
         Ok(())

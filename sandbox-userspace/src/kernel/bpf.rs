@@ -4,12 +4,12 @@
 //! the kernel takes what is beyond them for zero.
 
 use sandbox_common::subject::{Label, TaskState};
-use zerocopy::FromZeros as _;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use zerocopy::FromZeros as _;
 
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const PROG_LOAD: libc::c_long = 5;

@@ -5,7 +5,7 @@
 //! too, unless the rule allows and the same place is closed by another path: then it stays closed,
 //! so that a bind mount of a secret into the workspace opens nothing.
 
-use super::compiled::{CompiledPolicy, Device, Rule, UnknownAccess};
+use super::compiled::{CompiledPolicy, Device, Rule};
 use super::decide::Decision;
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
@@ -14,7 +14,7 @@ use super::rule::{Kind, Origin, Policy};
 use super::trie::{Mark, Part, Trie};
 use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
 use sandbox_common::Access;
-use sandbox_common::path::{RULE_DEPTH, kernel_dev};
+use sandbox_common::path::{Inherited, RULE_DEPTH, Rights, Root, kernel_dev};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub fn compile(
     let mut compiled = CompiledPolicy {
         devices: devices(context),
         rules: rules(policy),
-        unknown,
+        roots: vec![(0, unknown)],
         ..Default::default()
     };
     let mut last_id = 0;
@@ -141,7 +141,7 @@ impl<'a> Tries<'a> {
     }
 
     /// Whether an allow rule above a mount point may open what is mounted there.
-    fn may_open(&mut self, mount: &Mount, kind: Kind, part: Part, rule: u16) -> bool {
+    fn may_open(&mut self, mount: &Mount, kind: Kind, part: Part, rule: u32) -> bool {
         let closed_by = match self.found(mount.dev, &mount.root, kind, part) {
             Some(mark) if !mark.allow => Some(mark.rule),
             // A rule names the place itself, by another path.
@@ -195,14 +195,18 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// What is allowed on a superblock that is mounted later, nobody knows where: what is read
-    /// everywhere, and no write.
-    fn unknown(&self) -> UnknownAccess {
-        let read = self.paths.verdict(&[], Kind::Read, Part::Below);
-        match read {
-            Some((Mark { allow: false, .. }, _)) => UnknownAccess(Access::empty()),
-            _ => UnknownAccess::default(),
+    /// The root of superblocks that are mounted later, nobody knows where: what is said of everything
+    /// holds, but nothing is opened.
+    fn unknown(&self) -> Root {
+        let mut rights = Rights::default();
+        for kind in Kind::ALL {
+            match self.paths.verdict(&[], kind, Part::Below) {
+                Some((Mark { allow: false, rule, .. }, _)) => rights.rules[kind as usize] = rule,
+                _ if kind.default_allow() => rights.allow |= kind.access().bits(),
+                _ => {}
+            }
         }
+        Root { own: rights, below: Inherited { rights, unknown: 1, ..Inherited::default() } }
     }
 
     fn put(&mut self, dev: u32, place: &[Vec<u8>], kind: Kind, parts: &[Part], mark: Mark) {
@@ -229,11 +233,11 @@ impl<'a> Tries<'a> {
         self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
     }
 
-    fn origin(&self, id: u16) -> Option<&'a Origin> {
+    fn origin(&self, id: u32) -> Option<&'a Origin> {
         origins(self.policy).find(|origin| origin.id == id)
     }
 
-    fn error(&mut self, rule: u16, message: String, help: impl Into<String>) {
+    fn error(&mut self, rule: u32, message: String, help: impl Into<String>) {
         self.errors.push(match self.origin(rule) {
             Some(origin) => origin.place.error(message, help),
             None => Diagnostic::file("policy", message, help),
@@ -242,7 +246,7 @@ impl<'a> Tries<'a> {
 
     /// An allow rule does not open `here`, because it is the same as `there`, which the rule `by`
     /// closes; no such rule is the default.
-    fn warn_closed(&mut self, rule: u16, kind: Kind, here: &Path, there: &Path, by: Option<u16>) {
+    fn warn_closed(&mut self, rule: u32, kind: Kind, here: &Path, there: &Path, by: Option<u32>) {
         let Some(origin) = self.origin(rule) else { return };
         let verb = kind.verb();
         let by = by.and_then(|id| self.origin(id)).map(|by| format!("{} \"{}\"", by.key, by.text));

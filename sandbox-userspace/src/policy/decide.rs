@@ -13,7 +13,7 @@ pub struct Decision {
     /// Whether it is allowed.
     pub allow: bool,
     /// The rule that says so; 0 is the default.
-    pub rule: u16,
+    pub rule: u32,
 }
 
 /// Decides on an object by its absolute path, symbolic links resolved.

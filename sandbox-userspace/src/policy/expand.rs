@@ -38,7 +38,7 @@ impl Context {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The rule.
-    pub id: u16,
+    pub id: u32,
     /// The accesses it speaks of.
     pub kind: Kind,
     /// Its verdict.

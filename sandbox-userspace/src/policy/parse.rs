@@ -80,7 +80,7 @@ impl Layers {
     fn add(&mut self, key: RuleKey, entry: Entry) -> Result<(), Diagnostic> {
         let Entry { text, place } = entry;
         self.count += 1;
-        let Some(id) = u16::try_from(self.count).ok().filter(|id| usize::from(*id) <= RULES) else {
+        let Some(id) = u32::try_from(self.count).ok().filter(|_| self.count <= RULES) else {
             // One diagnostic is enough: the rest of the rules is beyond the limit too.
             if self.count > RULES + 1 {
                 return Ok(());

@@ -2,6 +2,8 @@
 
 use super::source::Place;
 use ipnet::IpNet;
+use sandbox_common::Access;
+use sandbox_common::path::{KIND_ACCESS, KINDS};
 use std::ops::RangeInclusive;
 
 /// A policy: what its layers say, in the order of the layers and of their texts.
@@ -13,26 +15,34 @@ pub struct Policy {
     pub network: Vec<NetRule>,
 }
 
-/// Which accesses a rule about paths speaks of.
+/// Which accesses a rule about paths speaks of: in the order of [`KIND_ACCESS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
 pub enum Kind {
-    /// `read`: reading and executing.
+    /// `read`: reading a file, listing a directory.
     Read,
     /// `write`: every way to change a file or a name.
     Write,
+    /// Running a file as a program, for which it must be readable too.
+    Execute,
     /// `network.unix`: connecting to a unix socket, and sending to one.
     Connect,
 }
 
 impl Kind {
     /// Number of kinds.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = KINDS;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Connect];
+    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Execute, Self::Connect];
 
     /// Whether it is allowed where no rule speaks.
     pub const fn default_allow(self) -> bool {
-        matches!(self, Self::Read)
+        matches!(self, Self::Read | Self::Execute)
+    }
+
+    /// Its bits in the kernel.
+    pub const fn access(self) -> Access {
+        KIND_ACCESS[self as usize]
     }
 
     /// The word for it in a message.
@@ -40,6 +50,7 @@ impl Kind {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Execute => "run",
             Self::Connect => "connect to",
         }
     }
@@ -49,7 +60,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Its number in events, from 1, unique in the policy.
-    pub id: u16,
+    pub id: u32,
     /// The key it stands under.
     pub key: &'static str,
     /// The rule as written.

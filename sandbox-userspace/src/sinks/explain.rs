@@ -58,7 +58,7 @@ impl Explainer {
             hook: named(header.hook, Hook::from_number(header.hook).map(Hook::name)),
             access: names(access),
             reason: named(header.reason, Reason::from_number(header.reason).map(Reason::name)),
-            verdict: match Mode::of(header.mode.into()) {
+            verdict: match Mode::of(header.mode) {
                 Mode::Enforce => Verdict::Denied,
                 Mode::Audit => Verdict::Audited,
             },
@@ -73,7 +73,7 @@ impl Explainer {
         }
     }
 
-    fn rule(&self, id: u16) -> Option<RuleRef> {
+    fn rule(&self, id: u32) -> Option<RuleRef> {
         if id == 0 {
             return None;
         }
@@ -220,7 +220,7 @@ fn message(
     name: &[u8],
     rule: Option<&RuleRef>,
 ) -> String {
-    let verdict = match Mode::of(header.mode.into()) {
+    let verdict = match Mode::of(header.mode) {
         Mode::Enforce => "denied",
         Mode::Audit => "would deny",
     };

@@ -29,7 +29,7 @@ fn explainer() -> Explainer {
     Explainer::new("0123abcd".parse().unwrap(), rules, Box::new(show))
 }
 
-fn header(hook: Hook, reason: Reason, access: Access, rule: u16) -> Header {
+fn header(hook: Hook, reason: Reason, access: Access, rule: u32) -> Header {
     let mut comm = [0; 16];
     comm[..3].copy_from_slice(b"cat");
     Header {
@@ -46,7 +46,6 @@ fn header(hook: Hook, reason: Reason, access: Access, rule: u16) -> Header {
         pid: 123,
         tid: 124,
         uid: 1000,
-        pad: 0,
         comm,
     }
 }
@@ -184,7 +183,7 @@ fn other_processes_and_the_kernel() {
 #[test]
 fn audit_is_told_apart() {
     let mut header = header(Hook::FileOpen, Reason::Default, Access::WRITE, 0);
-    header.mode = Mode::Audit as u16;
+    header.mode = Mode::Audit as u32;
     let denial = explainer().explain(&path_record(header, "/x"));
     assert_eq!(denial.message, "would deny write of /x by cat[123]: no rule allows it");
     assert_eq!(denial.verdict, Verdict::Audited);
