@@ -57,14 +57,8 @@ impl Place {
     /// No place: denied for `reason`.
     #[inline(always)]
     pub const fn fault(reason: Reason) -> Self {
-        const NOTHING: Inherited = Inherited {
-            node: 0,
-            edges: 0,
-            pattern: 0,
-            unknown: 0,
-            depth: 0,
-            rights: Rights::NONE,
-        };
+        const NOTHING: Inherited =
+            Inherited { node: 0, edges: 0, pattern: 0, unknown: 0, depth: 0, rights: Rights::NONE };
         Self { own: Rights::NONE, below: NOTHING, fault: reason as u32 }
     }
 }

@@ -222,19 +222,7 @@ pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(
-    RootKey,
-    EdgeKey,
-    LongEdgeKey,
-    Rights,
-    Said,
-    Node,
-    Inherited,
-    Root,
-    DirectoryKey,
-    DeviceKey,
-    PtyKey
-);
+crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Said, Node, Inherited, Root, DeviceKey, PtyKey);
 
 #[cfg(test)]
 mod tests {

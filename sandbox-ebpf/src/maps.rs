@@ -1,16 +1,14 @@
 //! The maps. User space finds them by these names.
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::btf_maps;
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{
-    DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
-};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey};
 use sandbox_common::pattern::Patterns;
 use sandbox_common::subject::{Control, Subject, TaskState};
 

@@ -19,7 +19,8 @@ const S_IFDIR: u32 = 0o040_000;
 #[fexit(function = "vfs_rename")]
 pub(crate) fn vfs_rename(ctx: FExitContext) -> i32 {
     let renaming = Renaming(ctx.arg(0));
-    if is_directory(renaming.dentry().inode().mode()) || is_directory(renaming.other().inode().mode())
+    if is_directory(renaming.dentry().inode().mode())
+        || is_directory(renaming.other().inode().mode())
     {
         raise();
     }

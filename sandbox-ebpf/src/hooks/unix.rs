@@ -72,7 +72,8 @@ pub(crate) fn unix_may_send(ctx: LsmContext) -> i32 {
 #[inline(always)]
 fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
     if member.fault != 0 {
-        let decision = Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault };
+        let decision =
+            Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault };
         return finish::task(hook, member, decision);
     }
     // SAFETY: a number, read under RCU.

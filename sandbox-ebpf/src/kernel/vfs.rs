@@ -197,7 +197,6 @@ impl Inode {
         if self.exists() { load(self.0, &LAYOUT.inode_generation) } else { 0 }
     }
 
-
     /// `i_rdev`, kernel encoding; 0 where there is no inode.
     #[inline(always)]
     pub(crate) fn rdev(self) -> u32 {

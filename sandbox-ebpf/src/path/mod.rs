@@ -59,11 +59,8 @@ pub(crate) mod ended {
 /// Finds the place of `dentry` in the member's policy.
 #[inline(always)]
 pub(crate) fn place(state: &mut TaskState, member: &Member, dentry: Dentry) -> Place {
-    let mut place = Place {
-        own: Rights::NONE,
-        below: Inherited::default(),
-        fault: u32::from(member.fault),
-    };
+    let mut place =
+        Place { own: Rights::NONE, below: Inherited::default(), fault: u32::from(member.fault) };
     if member.fault == 0 {
         place.fault = locate(&mut state.key, &member.subject, dentry, &mut place);
     }
