@@ -149,7 +149,9 @@ pub struct Node {
 }
 
 /// Where a walk is: what a directory passes on to what lies in it.
-#[repr(C)]
+///
+/// Copied as 64-bit words, hence the alignment.
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "user",
@@ -181,6 +183,8 @@ pub struct Inherited {
 pub struct Root {
     /// Rights of the root directory itself.
     pub own: Rights,
+    /// Zero.
+    pub pad: u32,
     /// What it passes on.
     pub below: Inherited,
 }

@@ -20,27 +20,20 @@ use sandbox_common::path::Inherited;
 
 /// Number of entries; a power of two.
 pub(crate) const ENTRIES: usize = 65_536;
-/// 64-bit words of an [`Inherited`].
-const WORDS: usize = size_of::<Inherited>() / 8;
+/// 64-bit words of a [`Key`], and of an [`Inherited`].
+const KEY: usize = 4;
+const BELOW: usize = 5;
 /// Odd, its bits well mixed (the fraction of the golden ratio).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One directory.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    key: Key,
-    /// An [`Inherited`].
-    below: [u64; WORDS],
-    /// Over all words before.
-    sum: u64,
-}
+/// One directory: a [`Key`], an [`Inherited`], and the sum over all words before.
+pub(crate) type Entry = [u64; KEY + BELOW + 1];
 
-const _: () = assert!(size_of::<Inherited>() == 8 * WORDS);
+const _: () = assert!(size_of::<Inherited>() == 8 * BELOW && size_of::<Key>() == 8 * KEY);
 
 /// A directory at a time.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Key {
     /// `inode.i_ino`.
     ino: u64,
@@ -79,22 +72,27 @@ impl Key {
     }
 
     #[inline(always)]
-    fn entry(&self) -> Option<*mut Entry> {
+    fn words(&self) -> [u64; KEY] {
+        [self.ino, self.epoch, self.generation_slot, self.dev]
+    }
+
+    /// Where the entry lies if there is one.
+    #[inline(always)]
+    fn entry(&self) -> Option<*mut u64> {
         let mixed = (self.ino ^ self.generation_slot.rotate_left(20)).wrapping_mul(FACTOR);
-        NODES.get_ptr_mut((mixed >> 48) as u32 & (ENTRIES as u32 - 1))
+        NODES.get_ptr_mut((mixed >> 48) as u32 & (ENTRIES as u32 - 1)).map(|entry| entry.cast())
     }
 
     #[inline(always)]
-    fn sum(&self, below: &[u64; WORDS]) -> u64 {
-        let mut sum = self.ino;
-        sum = (sum ^ self.epoch).wrapping_mul(FACTOR);
-        sum = (sum ^ self.generation_slot).wrapping_mul(FACTOR);
-        sum = (sum ^ self.dev).wrapping_mul(FACTOR);
-        sum = (sum ^ below[0]).wrapping_mul(FACTOR);
-        sum = (sum ^ below[1]).wrapping_mul(FACTOR);
-        sum = (sum ^ below[2]).wrapping_mul(FACTOR);
-        sum = (sum ^ below[3]).wrapping_mul(FACTOR);
-        (sum ^ below[4]).wrapping_mul(FACTOR)
+    fn sum(&self, below: [u64; BELOW]) -> u64 {
+        let mut sum = 0;
+        for word in self.words() {
+            sum = (sum ^ word).wrapping_mul(FACTOR);
+        }
+        for word in below {
+            sum = (sum ^ word).wrapping_mul(FACTOR);
+        }
+        sum
     }
 }
 
@@ -104,13 +102,18 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
     let inode = directory.inode();
     key.name(inode.number(), inode.generation());
     let Some(entry) = key.entry() else { return false };
-    // SAFETY: a map's value; the sum tells whether another task wrote meanwhile.
-    let entry = unsafe { ptr::read_volatile(entry) };
-    if entry.key != *key || entry.sum != key.sum(&entry.below) {
+    // SAFETY: within the entry. Another task may write meanwhile, which the sum tells.
+    let word = |at: usize| unsafe { ptr::read_volatile(entry.add(at)) };
+    for (at, expected) in key.words().into_iter().enumerate() {
+        if word(at) != expected {
+            return false;
+        }
+    }
+    let words = [word(KEY), word(KEY + 1), word(KEY + 2), word(KEY + 3), word(KEY + 4)];
+    if word(KEY + BELOW) != key.sum(words) {
         return false;
     }
-    // SAFETY: as many words, and any bits are an `Inherited`.
-    unsafe { ptr::from_mut(below).cast::<[u64; WORDS]>().write_unaligned(entry.below) };
+    write(ptr::from_mut(below).cast(), words);
     true
 }
 
@@ -128,8 +131,32 @@ pub(super) fn put(key: &mut Key, directory: DentryAddress, below: &Inherited) {
     }
     key.name(ino, generation);
     let Some(entry) = key.entry() else { return };
-    // SAFETY: as many words.
-    let below = unsafe { ptr::from_ref(below).cast::<[u64; WORDS]>().read_unaligned() };
-    // SAFETY: a map's value; whoever reads a mixture sees it by the sum.
-    unsafe { ptr::write_volatile(entry, Entry { key: *key, below, sum: key.sum(&below) }) };
+    let words = read(ptr::from_ref(below).cast());
+    write(entry, key.words());
+    // SAFETY: within the entry.
+    unsafe {
+        write(entry.add(KEY), words);
+        ptr::write_volatile(entry.add(KEY + BELOW), key.sum(words));
+    }
+}
+
+/// Copies what a directory passes on, word by word: left to the compiler it becomes a loop over bytes.
+#[inline(always)]
+pub(super) fn copy(to: &mut Inherited, from: &Inherited) {
+    write(ptr::from_mut(to).cast(), read(ptr::from_ref(from).cast()));
+}
+
+#[inline(always)]
+fn read(from: *const u64) -> [u64; BELOW] {
+    // SAFETY: the callers pass an `Inherited`.
+    let word = |at: usize| unsafe { ptr::read_volatile(from.add(at)) };
+    [word(0), word(1), word(2), word(3), word(4)]
+}
+
+#[inline(always)]
+fn write<const COUNT: usize>(to: *mut u64, words: [u64; COUNT]) {
+    for (at, word) in words.into_iter().enumerate() {
+        // SAFETY: the callers pass room for them.
+        unsafe { ptr::write_volatile(to.add(at), word) };
+    }
 }

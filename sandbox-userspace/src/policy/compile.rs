@@ -206,7 +206,11 @@ impl<'a> Tries<'a> {
                 _ => {}
             }
         }
-        Root { own: rights, below: Inherited { rights, unknown: 1, ..Inherited::default() } }
+        Root {
+            own: rights,
+            pad: 0,
+            below: Inherited { rights, unknown: 1, ..Inherited::default() },
+        }
     }
 
     fn put(&mut self, dev: u32, place: &[Vec<u8>], kind: Kind, parts: &[Part], mark: Mark) {
