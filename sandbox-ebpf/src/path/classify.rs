@@ -1,5 +1,8 @@
 //! Which of the policy's globs a name matches.
 
+use aya_ebpf::helpers::generated::bpf_loop;
+use core::ffi::{c_long, c_void};
+use sandbox_common::path::LONG_NAME;
 use sandbox_common::pattern::{CELLS, Patterns};
 
 /// The class of a name of `len` bytes.
@@ -15,22 +18,40 @@ pub(super) fn classify(patterns: &Patterns, name: &[u8; 256], len: u32) -> u32 {
 /// The set that an automaton over bytes ends with. Most names end it after a byte or two.
 #[inline(always)]
 fn run(patterns: &Patterns, start: u32, name: &[u8; 256], len: u32, backward: bool) -> u32 {
-    let mut state = start;
-    let mut index = 0;
-    while index < 255 {
-        if state == 0 {
-            return 0;
-        }
-        if index >= len {
-            break;
-        }
-        let at = if backward { len - 1 - index } else { index };
-        let class = patterns.classes[usize::from(name[at as usize & 255])];
-        state = u32::from(patterns.cells[(state + u32::from(class)) as usize & (CELLS - 1)]);
-        index += 1;
-    }
-    if state == 0 {
+    if start == 0 {
         return 0;
     }
-    u32::from(patterns.cells[(state + patterns.bytes) as usize & (CELLS - 1)])
+    let mut context = Context { patterns, name, state: start, len, backward: u32::from(backward) };
+    // SAFETY: the context outlives the call, and the verifier follows `byte`.
+    unsafe { bpf_loop(LONG_NAME as u32, byte as *mut c_void, (&raw mut context).cast(), 0) };
+    if context.state == 0 {
+        return 0;
+    }
+    u32::from(patterns.cells[(context.state + patterns.bytes) as usize & (CELLS - 1)])
+}
+
+struct Context {
+    patterns: *const Patterns,
+    name: *const [u8; 256],
+    state: u32,
+    len: u32,
+    /// 1: the last byte comes first.
+    backward: u32,
+}
+
+/// One byte. Returns 1 to stop. A plain loop would be followed byte by byte, at every call; and a place in
+/// the context that is counted on would be a new state each time: `index` is a number that the verifier
+/// does not know.
+unsafe extern "C" fn byte(index: u32, context: *mut Context) -> c_long {
+    // SAFETY: `run` passes its own context, and the verifier follows the pointers.
+    let (context, patterns, name) =
+        unsafe { (&mut *context, &*(*context).patterns, &*(*context).name) };
+    if index >= context.len || context.state == 0 {
+        return 1;
+    }
+    let at = if context.backward != 0 { context.len - 1 - index } else { index };
+    let class = patterns.classes[usize::from(name[at as usize & 255])];
+    let cell = (context.state + u32::from(class)) as usize & (CELLS - 1);
+    context.state = u32::from(patterns.cells[cell]);
+    0
 }
