@@ -56,16 +56,15 @@ fn send<T>(record: *const T, len: u32) {
     }
 }
 
-/// About an object and the decision in `state`. Without memory for its names the record tells of the
-/// task alone.
+/// About an object and the decision in `state`. False where there is no memory for its names.
 ///
 /// A function of its own, to be once in a program and not on the stack of what leads to it.
 #[inline(never)]
-pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentry) {
+pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentry) -> bool {
     let decision = state.decision;
     let chain = path::names(dentry);
     if chain.is_null() {
-        return task(hook, member, decision);
+        return false;
     }
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
@@ -90,6 +89,7 @@ pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentr
         len = PATH_BYTES as u32;
     }
     send(&raw const chain.event, fixed + len);
+    true
 }
 
 struct Context {

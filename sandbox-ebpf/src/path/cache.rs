@@ -119,7 +119,7 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
 }
 
 /// Enters what a directory passes on. Not that of a removed one: its number may be given to another.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn put(key: &mut Key, directory: DentryAddress, below: &Inherited) {
     let Some(inode) = directory.inode() else { return };
     let (Some(ino), Some(generation), Some(links)) =

@@ -173,7 +173,7 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bo
     match program.load(name, btf) {
         Ok(()) => {
             let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
-            eprintln!("{name} {verified:?} {:?}", since.elapsed());
+            tracing::debug!(name, verified, took = ?since.elapsed(), "loaded");
         }
         Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => return Ok(false),
         Err(source) => {
