@@ -33,7 +33,7 @@ pub(in crate::policy) fn anchor(
     for rule in placed.iter().filter(|rule| !rule.tail.is_empty()) {
         if rule.everywhere {
             for dev in &devs {
-                found.add(*dev, rule, rule.path.clone(), rule.tail.clone());
+                found.add(*dev, rule.clone());
             }
         }
         let home = table.holder(&rule.path).map(|mount| mount.id);
@@ -50,7 +50,8 @@ pub(in crate::policy) fn anchor(
                 // everywhere already.
                 if !tail.is_empty() && !(rule.everywhere && tail == rule.tail) {
                     let path = [mount.root.as_slice(), rest].concat();
-                    found.add(mount.dev, rule, path, tail.to_vec());
+                    let tail = tail.to_vec();
+                    found.add(mount.dev, Placed { path, tail, everywhere: false, ..rule.clone() });
                 }
             }
         }
@@ -65,8 +66,8 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, dev: u32, rule: &Placed, path: Components, tail: Vec<Step>) {
-        let anchored = Anchored { dev, rule: Placed { path, tail, ..rule.clone() } };
+    fn add(&mut self, dev: u32, rule: Placed) {
+        let anchored = Anchored { dev, rule };
         if self.known.insert(anchored.clone()) {
             self.list.push(anchored);
         }

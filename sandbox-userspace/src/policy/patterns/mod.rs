@@ -17,13 +17,13 @@ use dfa::{Minimal, Numbers, Set, determinise, minimise, numbered, set};
 use names::Names;
 use sandbox_common::path::Said;
 use sandbox_common::pattern::{CELLS, OVERLAYS, Overlay, Patterns};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 /// Most kinds of names that the rules may tell apart.
 const NAMES: usize = 255;
 /// Most states of the automaton over components while it is built.
-const STATES: usize = 8_192;
+const STATES: usize = 4_096;
 /// Most sets of globs that a name can match, before those are joined that mean the same.
 const MATCHED: usize = 4_096;
 
@@ -58,21 +58,28 @@ pub(super) struct Compiled {
     pub(super) starts: BTreeMap<u32, u32>,
 }
 
-/// The components of all patterns, as states of one nondeterministic automaton.
+/// The components of all patterns, as states of one nondeterministic automaton: tries, so that what
+/// begins alike is followed once.
 #[derive(Default)]
 struct Paths {
-    /// By state what it waits for; `None` is the end of a pattern.
-    steps: Vec<Option<Wait>>,
-    /// By state the rule, an index.
-    rules: Vec<u32>,
+    states: Vec<State>,
+    /// What the ends of patterns say.
+    rules: Vec<Placed>,
 }
 
-#[derive(Clone, Copy)]
-enum Wait {
-    Deep,
-    Any,
-    /// A name that the glob of this number matches.
-    Name(u32),
+/// A place in a trie of patterns.
+#[derive(Default)]
+struct State {
+    /// Stands behind a `**`: no component leaves it.
+    stays: bool,
+    /// What a `**` leads to, without any component.
+    deep: Option<u32>,
+    /// What any component leads to.
+    any: Option<u32>,
+    /// By glob, what a matching component leads to.
+    names: HashMap<u32, u32>,
+    /// Patterns that end here, as indices of rules.
+    ends: Vec<u32>,
 }
 
 /// Compiles the patterns of all superblocks. `None` where there are none.
@@ -82,42 +89,36 @@ pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch
     }
     let mut paths = Paths::default();
     let mut globs = Numbers::default();
-    let mut begun: Numbers<&Placed> = Numbers::default();
-    let mut first = Vec::new();
-    let mut starts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    // What holds in all superblocks has a trie of its own; the rest of each has another.
+    let common = paths.state();
+    let mut roots: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut everywhere = HashSet::new();
     for Anchored { dev, rule } in anchored {
-        let number = begun.of(rule);
-        if number as usize == first.len() {
-            first.push(paths.add(rule, number, &mut globs));
+        let own = *roots.entry(*dev).or_insert_with(|| paths.state());
+        if !rule.everywhere {
+            paths.add(own, rule, &mut globs);
+        } else if everywhere.insert(rule) {
+            paths.add(common, rule, &mut globs);
         }
-        starts.entry(*dev).or_default().push(first[number as usize]);
     }
     let names = Names::build(&globs.list)?;
     let matched = names.matched.list.len();
     if matched > MATCHED {
         return Err(TooMuch::Names);
     }
-    let has: Vec<Vec<bool>> = names
-        .matched
-        .list
-        .iter()
-        .map(|found| {
-            let mut has = vec![false; globs.list.len()];
-            found.iter().for_each(|glob| has[*glob as usize] = true);
-            has
-        })
-        .collect();
-    let sets: Vec<Set> = starts
+    let sets: Vec<Set> = roots
         .values()
-        .map(|states| set(states.iter().flat_map(|state| paths.closure(*state)).collect()))
+        .map(|own| set(paths.closure(common).chain(paths.closure(*own)).collect()))
         .collect();
-    let automaton = determinise(&sets, matched, STATES, |from, name| paths.step(from, &has[name]))
-        .ok_or(TooMuch::States)?;
+    let automaton = determinise(&sets, matched, STATES, |from, name| {
+        paths.step(from, &names.matched.list[name])
+    })
+    .ok_or(TooMuch::States)?;
 
     let mut overlays = vec![Overlay::default()];
     let mut said = Vec::with_capacity(automaton.sets.len());
     for states in &automaton.sets {
-        let overlay = paths.overlay(states, &begun.list);
+        let overlay = paths.overlay(states);
         let known = overlays.iter().position(|known| *known == overlay);
         let number = known.unwrap_or(overlays.len());
         if known.is_none() {
@@ -134,7 +135,7 @@ pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch
     let class = numbered(columns);
     let states = table::States { rows, outputs, class, overlays };
     let (patterns, at) = table::lay_out(&names, &states)?;
-    let starts = starts
+    let starts = roots
         .keys()
         .zip(&automaton.starts)
         .map(|(dev, state)| (*dev, at[number[*state as usize] as usize]))
@@ -143,45 +144,69 @@ pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch
 }
 
 impl Paths {
-    /// Adds a pattern; returns its first state.
-    fn add(&mut self, rule: &Placed, number: u32, globs: &mut Numbers<Glob>) -> u32 {
+    fn state(&mut self) -> u32 {
+        self.states.push(State::default());
         // Rules and their lengths are bounded far below this.
-        let first = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
-        for name in &rule.path {
-            self.steps.push(Some(Wait::Name(globs.of(Glob::literal(name)))));
-        }
-        for step in &rule.tail {
-            self.steps.push(Some(match step {
-                Step::Deep => Wait::Deep,
-                Step::Any => Wait::Any,
-                Step::Name(glob) => Wait::Name(globs.of(glob.clone())),
-            }));
-        }
-        self.steps.push(None);
-        self.rules.resize(self.steps.len(), number);
-        first
+        u32::try_from(self.states.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// A state and those that it is as well, `**` being no component too.
+    /// Adds a pattern to the trie that begins at `root`.
+    fn add(&mut self, root: u32, rule: &Placed, globs: &mut Numbers<Glob>) {
+        let mut at = root;
+        let literal = rule.path.iter().map(|name| Step::Name(Glob::literal(name)));
+        for step in literal.chain(rule.tail.iter().cloned()) {
+            let from = &self.states[at as usize];
+            let glob = match step {
+                Step::Name(ref glob) => Some(globs.of(glob.clone())),
+                Step::Deep | Step::Any => None,
+            };
+            let known = match (&step, glob) {
+                (_, Some(glob)) => from.names.get(&glob).copied(),
+                (Step::Deep, _) => from.deep,
+                _ => from.any,
+            };
+            at = known.unwrap_or_else(|| {
+                let next = self.state();
+                let from = &mut self.states[at as usize];
+                match (&step, glob) {
+                    (_, Some(glob)) => {
+                        from.names.insert(glob, next);
+                    }
+                    (Step::Deep, _) => from.deep = Some(next),
+                    _ => from.any = Some(next),
+                }
+                self.states[next as usize].stays = step == Step::Deep;
+                next
+            });
+        }
+        let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
+        self.rules.push(rule.clone());
+        self.states[at as usize].ends.push(number);
+    }
+
+    /// A state and that which it is as well, `**` being no component too; there are never two in a
+    /// row.
     fn closure(&self, state: u32) -> impl Iterator<Item = u32> {
-        let more = (state..).take_while(|at| matches!(self.steps[*at as usize], Some(Wait::Deep)));
-        std::iter::once(state).chain(more.map(|at| at + 1))
+        std::iter::once(state).chain(self.states[state as usize].deep)
     }
 
-    fn step(&self, from: &[u32], has: &[bool]) -> Set {
-        let next = from.iter().filter_map(|state| match self.steps[*state as usize]? {
-            Wait::Deep => Some(*state),
-            Wait::Any => Some(state + 1),
-            Wait::Name(glob) => has[glob as usize].then_some(state + 1),
-        });
-        set(next.flat_map(|state| self.closure(state)).collect())
+    /// Where a name leads that matches these globs.
+    fn step(&self, from: &[u32], globs: &[u32]) -> Set {
+        let mut next = Vec::new();
+        for number in from {
+            let state = &self.states[*number as usize];
+            next.extend(state.stays.then_some(*number));
+            next.extend(state.any.iter().flat_map(|any| self.closure(*any)));
+            let named = globs.iter().filter_map(|glob| state.names.get(glob));
+            next.extend(named.flat_map(|state| self.closure(*state)));
+        }
+        set(next)
     }
 
     /// What the patterns that end in these states say: deny wins, then the earlier rule.
-    fn overlay(&self, states: &[u32], rules: &[&Placed]) -> Overlay {
-        let ends = states.iter().filter(|state| self.steps[**state as usize].is_none());
-        let mut ended: Vec<&Placed> =
-            ends.map(|state| rules[self.rules[*state as usize] as usize]).collect();
+    fn overlay(&self, states: &[u32]) -> Overlay {
+        let ends = states.iter().flat_map(|state| &self.states[*state as usize].ends);
+        let mut ended: Vec<&Placed> = ends.map(|rule| &self.rules[*rule as usize]).collect();
         ended.sort_by_key(|rule| (rule.allow, rule.id));
         let mut overlay = Overlay::default();
         for rule in ended {

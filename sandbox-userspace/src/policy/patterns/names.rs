@@ -6,7 +6,7 @@ use crate::policy::glob::{Atom, Glob};
 use std::collections::HashMap;
 
 /// Most states of an automaton while it is built.
-const STATES: usize = 16_384;
+const STATES: usize = 4_096;
 
 /// The two automata, before they are minimised, and what names they tell apart.
 pub(super) struct Names {
