@@ -45,21 +45,35 @@ impl Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Place {
-    /// Rights of the object itself.
-    pub own: Rights,
     /// What it passes on to what lies in it.
     pub below: Inherited,
+    /// Rights of the object itself.
+    pub own: Rights,
     /// 0, or the [`Reason`] why there is no place: every access is denied.
     pub fault: u32,
 }
 
 impl Place {
+    /// Nothing is known yet, and nothing allowed.
+    pub const UNKNOWN: Self = Self {
+        below: Inherited {
+            node: 0,
+            edges: 0,
+            pattern: 0,
+            unknown: 0,
+            depth: 0,
+            rights: Rights::NONE,
+        },
+        own: Rights::NONE,
+        fault: 0,
+    };
+
     /// No place: denied for `reason`.
     #[inline(always)]
     pub const fn fault(reason: Reason) -> Self {
-        const NOTHING: Inherited =
-            Inherited { node: 0, edges: 0, pattern: 0, unknown: 0, rights: Rights::NONE };
-        Self { own: Rights::NONE, below: NOTHING, fault: reason as u32 }
+        let mut place = Self::UNKNOWN;
+        place.fault = reason as u32;
+        place
     }
 }
 

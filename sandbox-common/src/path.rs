@@ -149,7 +149,9 @@ pub struct Node {
 }
 
 /// Where a walk is: what a directory passes on to what lies in it.
-#[repr(C)]
+///
+/// Copied as 64-bit words, hence the alignment.
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "user",
@@ -165,6 +167,8 @@ pub struct Inherited {
     pub pattern: u32,
     /// 1 where the superblock is none that the policy knows.
     pub unknown: u32,
+    /// Number of components beneath the superblock's root, at most [`WALK_DEPTH`].
+    pub depth: u32,
     /// Rights of everything in it that nothing deeper speaks of.
     pub rights: Rights,
 }
@@ -179,34 +183,10 @@ pub struct Inherited {
 pub struct Root {
     /// Rights of the root directory itself.
     pub own: Rights,
-    /// What it passes on.
-    pub below: Inherited,
-}
-
-/// Key of map `NODES`, the cache of what directories pass on.
-///
-/// It names the directory's inode, for only file systems take part that never give one number to two
-/// live inodes. A removed directory's number is used again, but not within one epoch: every removal
-/// and every move of a directory, and every new superblock, raises it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "user",
-    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
-)]
-pub struct DirectoryKey {
-    /// `inode.i_ino`.
-    pub ino: u64,
-    /// The epoch in which the place was found.
-    pub epoch: u64,
-    /// `super_block.s_dev`, kernel encoding.
-    pub dev: u32,
-    /// Policy slot.
-    pub slot: u32,
-    /// `inode.i_generation`.
-    pub generation: u32,
     /// Zero.
     pub pad: u32,
+    /// What it passes on.
+    pub below: Inherited,
 }
 
 /// Key of map `DEVICES`: which device nodes may be opened.
@@ -246,19 +226,7 @@ pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(
-    RootKey,
-    EdgeKey,
-    LongEdgeKey,
-    Rights,
-    Said,
-    Node,
-    Inherited,
-    Root,
-    DirectoryKey,
-    DeviceKey,
-    PtyKey
-);
+crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Said, Node, Inherited, Root, DeviceKey, PtyKey);
 
 #[cfg(test)]
 mod tests {

@@ -293,7 +293,11 @@ impl<'a> Tries<'a> {
                 rights.rules[kind as usize] = rule;
             }
         }
-        Root { own: rights, below: Inherited { rights, unknown: 1, ..Inherited::default() } }
+        Root {
+            own: rights,
+            pad: 0,
+            below: Inherited { rights, unknown: 1, ..Inherited::default() },
+        }
     }
 
     fn put(&mut self, dev: u32, place: &[Vec<u8>], kind: Kind, parts: &[Part], mark: Mark) {

@@ -121,7 +121,7 @@ impl Trie {
         below.fold(&node.below);
         let below =
             Inherited { node: node.id, edges: node.edges, rights: below, ..Inherited::default() };
-        Root { own, below }
+        Root { own, pad: 0, below }
     }
 
     fn emit_node(&self, at: usize, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {

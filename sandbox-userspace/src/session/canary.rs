@@ -365,7 +365,7 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     let read = Access::READ.union(Access::EXECUTE);
     let rights = Rights { allow: read.bits(), ..Rights::default() };
     let below = Inherited { rights, unknown: 1, ..Inherited::default() };
-    let elsewhere = Root { own: rights, below };
+    let elsewhere = Root { own: rights, pad: 0, below };
     let Node { id, edges: count, .. } = on_the_way(0);
     let here = Inherited { node: id, edges: count, unknown: 0, ..below };
 

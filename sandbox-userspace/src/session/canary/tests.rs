@@ -70,7 +70,7 @@ fn the_scratch_directory_vanishes() {
 fn rights(policy: &CompiledPolicy, names: &[&[u8]]) -> Rights {
     let edges: HashMap<(u32, &[u8]), Node> =
         policy.edges.iter().map(|edge| ((edge.from, edge.name.as_slice()), edge.to)).collect();
-    let Root { mut own, below: mut at } = policy.roots[1].1;
+    let Root { mut own, below: mut at, .. } = policy.roots[1].1;
     for name in names {
         let beneath = edges.keys().filter(|(from, _)| *from == at.node).count();
         assert_eq!(beneath, at.edges as usize);
