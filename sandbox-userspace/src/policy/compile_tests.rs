@@ -77,7 +77,7 @@ impl Walker<'_> {
     /// The rights of a place; `folded` where no directory tells upper from lower case.
     pub(super) fn walk(&self, dev: u32, place: &[Vec<u8>], folded: bool) -> Option<Rights> {
         let root = self.policy.roots.iter().find(|(root, _)| *root == dev)?.1;
-        let Root { mut own, below: mut at } = root;
+        let Root { mut own, below: mut at, .. } = root;
         for name in place {
             own = at.rights;
             if let Some(patterns) = &self.policy.patterns {

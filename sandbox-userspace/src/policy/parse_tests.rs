@@ -43,10 +43,22 @@ const CASES: &[Case] = &[
         "did you mean `allow`?",
     ),
     (
-        "version = 1\n[files.read]\ndefault = \"deny\"",
+        "version = 1\n[files.write]\ndefault = \"deny\"",
         (3, 1, 7),
         "unknown key `default`",
-        "known keys in `[files.read]`: `allow`, `deny`",
+        "nothing may be written but what `files.write.allow` names",
+    ),
+    (
+        "version = 1\n[files.exec]\ndefault = \"none\"",
+        (3, 11, 6),
+        "`files.exec.default` is `none`",
+        "`\"allow\"` or `\"deny\"`",
+    ),
+    (
+        "version = 1\nfiles.read.default = true",
+        (2, 22, 4),
+        "`files.read.default` is `a truth value`",
+        "`\"allow\"` or `\"deny\"`",
     ),
     ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
     (
@@ -119,7 +131,12 @@ const CASES: &[Case] = &[
         "relative path",
         "`${WORKSPACE}/src`",
     ),
-    ("version = 1\n[files]\nread.deny = [\"**/.env\"]", (3, 14, 9), "relative path", "wildcards"),
+    (
+        "version = 1\n[files]\nread.deny = [\"*.pem\"]",
+        (3, 14, 7),
+        "relative path",
+        "`**/` before it",
+    ),
     (
         "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
         (3, 10, 15),
