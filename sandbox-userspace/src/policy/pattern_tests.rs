@@ -366,3 +366,53 @@ proptest! {
         prop_assert!(plain.folded().matches(&folded(&name)));
     }
 }
+
+#[test]
+#[ignore]
+fn measure() {
+    let time = |what: &str, text: String| {
+        let t = std::time::Instant::now();
+        let policy = load_text("p.toml", text).unwrap();
+        let parsed = t.elapsed();
+        let table = MountTable::read(None).unwrap();
+        let (compiled, w) = compile(&policy, &context(), &table).unwrap();
+        eprintln!(
+            "{what}: parse {parsed:?}, all {:?}, edges {} warnings {} cells {:?}",
+            t.elapsed(),
+            compiled.edges.len(),
+            w.len(),
+            compiled.patterns.as_ref().map(|p| (
+                p.names,
+                p.bytes,
+                p.backward_sets,
+                p.pairs,
+                p.cells.iter().rposition(|c| *c != 0)
+            ))
+        );
+    };
+    let rules = |sep: &str| {
+        (0..100_000)
+            .map(|n| format!("'~/src/{}/{}/file{n}.txt'", n % 100, n % 1000))
+            .collect::<Vec<_>>()
+            .join(sep)
+    };
+    time(
+        "100k lines",
+        format!("version = 1\nextends=['default']\nfiles.read.deny = [\n{}]", rules(",\n")),
+    );
+    time("100k one line", format!("version = 1\nfiles.read.deny = [{}]", rules(",")));
+    time("100k allow", format!("version = 1\nfiles.write.allow = [{}]", rules(",")));
+    time(
+        "200k",
+        format!(
+            "version = 1\nfiles.read.deny = [{},{}]",
+            rules(",").replace("~", "/usr"),
+            rules(",")
+        ),
+    );
+    time("preset", "version = 1\nextends=['default']\n".into());
+    let many: String = (0..170).map(|n| format!("'**/name{n}',")).collect();
+    time("170 names", format!("version = 1\nfiles.read.deny = [{many}]"));
+    let many: String = (0..60).map(|n| format!("'**/*.e{n}','~/a{n}/**/x{n}*',")).collect();
+    time("120 mixed", format!("version = 1\nfiles.read.deny = [{many}]"));
+}
