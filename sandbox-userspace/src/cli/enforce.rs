@@ -8,7 +8,7 @@ use crate::session::cgroup::{Cgroup, CgroupTree};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
 use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::{Mode, NO_PATTERNS, Subject};
+use sandbox_common::subject::{Mode, Subject};
 use std::path::Path;
 
 /// The slot of a session's policy; its engine is its own.
@@ -49,9 +49,10 @@ impl Bpf {
         let mut ring = engine.ring().map_err(|error| refused("open the ring of denials", error))?;
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
-        engine.publish(SLOT, &self.policy).map_err(|error| refused("load the policy", error))?;
-        let subject =
-            Subject { session: 1, slot: SLOT, mode: Mode::Enforce as u32, patterns: NO_PATTERNS };
+        let patterns = engine
+            .publish(SLOT, &self.policy)
+            .map_err(|error| refused("load the policy", error))?;
+        let subject = Subject { session: 1, slot: SLOT, mode: Mode::Enforce as u32, patterns };
         engine
             .admit(cgroup.id, cgroup.parent, subject)
             .map_err(|error| refused("put the policy in force", error))?;

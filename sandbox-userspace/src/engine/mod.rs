@@ -32,6 +32,8 @@ pub struct Engine {
     programs: Option<Programs>,
     /// First port set of each slot.
     sets: HashMap<u32, u32>,
+    /// Where the patterns of each slot are that has any.
+    patterns: HashMap<u32, u32>,
     next_set: u32,
 }
 
@@ -49,6 +51,7 @@ impl Engine {
                 maps,
                 programs: Some(programs),
                 sets: HashMap::new(),
+                patterns: HashMap::new(),
                 next_set: 0,
             }),
             Err(error) => {
@@ -67,6 +70,7 @@ impl Engine {
             maps: Maps::open(&pins.join("maps"))?,
             programs: None,
             sets: HashMap::new(),
+            patterns: HashMap::new(),
             next_set: 0,
         })
     }

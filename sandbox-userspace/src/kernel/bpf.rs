@@ -12,6 +12,7 @@ use std::path::Path;
 use zerocopy::FromZeros as _;
 
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
+const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const OBJ_PIN: libc::c_long = 6;
 const BTF_LOAD: libc::c_long = 18;
@@ -50,6 +51,19 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
 
 fn length(bytes: usize) -> io::Result<u32> {
     u32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))
+}
+
+/// Removes the entry of `map`, whose keys are `u32`.
+pub fn delete(map: impl AsFd, key: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct Delete {
+        map: u32,
+        pad: u32,
+        key: u64,
+    }
+    let attributes = Delete { map: number(map.as_fd()), pad: 0, key: (&raw const key) as u64 };
+    // SAFETY: the key lives until the call returns.
+    unsafe { call(MAP_DELETE_ELEM, &attributes).map(drop) }
 }
 
 /// The value that task storage `map` (of [`TaskState`]s) has for the process of `pidfd`.

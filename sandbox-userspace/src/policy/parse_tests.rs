@@ -1,8 +1,9 @@
 //! Every way to write a policy wrongly, with the place that the message names.
 
 use super::diagnostic::{Diagnostic, PolicyError};
-use super::rule::Policy;
-use super::{load, load_text};
+use super::rule::{Kind, Policy};
+use super::{Context, decide, expand, load, load_text};
+use crate::kernel::mounts::to_components;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
     load_text("policy.toml", text.to_owned())
@@ -43,10 +44,22 @@ const CASES: &[Case] = &[
         "did you mean `allow`?",
     ),
     (
-        "version = 1\n[files.read]\ndefault = \"deny\"",
+        "version = 1\n[files.write]\ndefault = \"deny\"",
         (3, 1, 7),
         "unknown key `default`",
-        "known keys in `[files.read]`: `allow`, `deny`",
+        "nothing may be written but what `files.write.allow` names",
+    ),
+    (
+        "version = 1\n[files.exec]\ndefault = \"none\"",
+        (3, 11, 6),
+        "`files.exec.default` is `none`",
+        "`\"allow\"` or `\"deny\"`",
+    ),
+    (
+        "version = 1\nfiles.read.default = true",
+        (2, 22, 4),
+        "`files.read.default` is `a truth value`",
+        "`\"allow\"` or `\"deny\"`",
     ),
     ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
     (
@@ -119,7 +132,12 @@ const CASES: &[Case] = &[
         "relative path",
         "`${WORKSPACE}/src`",
     ),
-    ("version = 1\n[files]\nread.deny = [\"**/.env\"]", (3, 14, 9), "relative path", "wildcards"),
+    (
+        "version = 1\n[files]\nread.deny = [\"*.pem\"]",
+        (3, 14, 7),
+        "relative path",
+        "`**/` before it",
+    ),
     (
         "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
         (3, 10, 15),
@@ -320,6 +338,40 @@ fn the_default_preset_closes_secrets_and_opens_two_directories() {
         assert!(denied.contains(&secret), "{secret}");
     }
     assert!(!denied.iter().any(|text| text.contains(".gitconfig") || text.contains(".claude")));
+    let context =
+        Context { home: "/h".into(), workspace: "/w".into(), tmpdir: "/t".into(), terminal: None };
+    let placed = expand::expand(&policy, &context).unwrap();
+    let read = |path: &str| {
+        let path = to_components(std::path::Path::new(path));
+        decide::path(&placed, policy.defaults, Kind::Read, &path).allow
+    };
+    for secret in [
+        "/w/.env",
+        "/w/a/.env.local",
+        "/w/.env.test.local",
+        "/w/.env.production",
+        "/home/x/.ssh/id_rsa",
+        "/srv/a.kdbx",
+        "/root/.netrc",
+        "/w/.git-credentials",
+    ] {
+        assert!(!read(secret), "{secret}");
+    }
+    for needed in [
+        "/w/.env.example",
+        "/w/.env.sample",
+        "/w/.env.template",
+        "/w/.env.test",
+        "/w/.envrc",
+        "/w/.npmrc",
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/ssl/certs/x.pem",
+        "/usr/lib/python3/dist-packages/certifi/cacert.pem",
+        "/w/tests/id_ed25519",
+        "/w/x/env",
+    ] {
+        assert!(read(needed), "{needed}");
+    }
     let mut unique = denied.clone();
     unique.sort_unstable();
     unique.dedup();

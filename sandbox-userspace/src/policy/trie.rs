@@ -4,8 +4,8 @@
 //! places of one superblock, for what the kernel gets.
 
 use super::compiled::Edge;
-use super::rule::{Kind, Scope};
-use sandbox_common::path::{Inherited, Node, Rights, Root, Said};
+use super::rule::{Defaults, Kind, Scope};
+use sandbox_common::path::{Inherited, Node, Root, Said};
 use std::collections::BTreeMap;
 
 /// The two halves of a node's rights.
@@ -73,11 +73,14 @@ impl Trie {
     pub(super) fn place(&mut self, path: &[Vec<u8>], kind: Kind, part: Part, mark: Mark) {
         let mut at = 0;
         for name in path {
-            let next = self.nodes.len();
-            at = *self.nodes[at].children.entry(name.clone()).or_insert(next);
-            if at == next {
+            at = if let Some(known) = self.nodes[at].children.get(name) {
+                *known
+            } else {
+                let next = self.nodes.len();
+                self.nodes[at].children.insert(name.clone(), next);
                 self.nodes.push(Entry::default());
-            }
+                next
+            };
         }
         let slot = &mut self.nodes[at].marks[kind as usize][part as usize];
         if slot.is_none_or(|old| mark.rank() < old.rank()) {
@@ -109,16 +112,14 @@ impl Trie {
     }
 
     /// What the kernel gets: returns the root, appends the edges. Ids are counted on from `last_id`.
-    pub(super) fn emit(&self, last_id: &mut u32, edges: &mut Vec<Edge>) -> Root {
+    pub(super) fn emit(
+        &self,
+        defaults: Defaults,
+        last_id: &mut u32,
+        edges: &mut Vec<Edge>,
+    ) -> Root {
         let node = self.emit_node(0, last_id, edges);
-        let defaults = Rights {
-            allow: Kind::ALL
-                .into_iter()
-                .filter(|kind| kind.default_allow())
-                .fold(0, |all, kind| all | kind.access().bits()),
-            ..Rights::default()
-        };
-        let (mut own, mut below) = (defaults, defaults);
+        let (mut own, mut below) = (defaults.rights(), defaults.rights());
         own.fold(&node.own);
         below.fold(&node.below);
         let below =
@@ -160,6 +161,7 @@ impl Entry {
 mod tests {
     use super::*;
     use sandbox_common::Access;
+    use sandbox_common::path::Rights;
 
     fn names(path: &str) -> Vec<Vec<u8>> {
         path.split('/').filter(|name| !name.is_empty()).map(Into::into).collect()
@@ -178,7 +180,7 @@ mod tests {
         trie.place(&names("a/b/c"), Kind::Read, Part::Below, mark(false, 3));
         trie.place(&names("z"), Kind::Write, Part::Own, mark(false, 2));
         let (mut id, mut edges) = (0, Vec::new());
-        let root = trie.emit(&mut id, &mut edges);
+        let root = trie.emit(Defaults::default(), &mut id, &mut edges);
         let read = (Access::READ | Access::EXECUTE).bits();
         assert_eq!((root.below.node, root.below.edges, id), (1, 2, 5));
         assert_eq!(root.own, Rights { allow: read, rules: [0; 4] });

@@ -22,7 +22,7 @@ use judge::Observed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox_common::Access;
 use sandbox_common::path::{Inherited, Node, Rights, Root, Said};
-use sandbox_common::subject::{Mode, NO_PATTERNS, Subject};
+use sandbox_common::subject::{Mode, Subject};
 use scratch::{Ports, Scratch};
 use serde::Serialize;
 use std::fmt;
@@ -161,8 +161,8 @@ fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryEr
     let ports = Ports::bind()?;
     let mut ring = engine.ring()?;
     let policy = policy(&scratch, &ports);
-    engine.publish(SLOT, &policy)?;
-    let report = admit(engine, &mut ring, cell, &scratch, &ports);
+    let patterns = engine.publish(SLOT, &policy)?;
+    let report = admit(engine, patterns, &mut ring, cell, &scratch, &ports);
     let withdrawn = engine.withdraw(SLOT, &policy);
     let report = report?;
     withdrawn?;
@@ -175,13 +175,13 @@ fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryEr
 /// Makes the cell a session for as long as the attempts take.
 fn admit(
     engine: &mut Engine,
+    patterns: u32,
     ring: &mut Ring,
     cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
 ) -> Result<CanaryReport, CanaryError> {
-    let subject =
-        Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, patterns: NO_PATTERNS };
+    let subject = Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, patterns };
     engine.admit(cell.id, cell.parent, subject)?;
     let observed = match engine.attach(&cell.path, NAME) {
         Ok(()) => {
