@@ -149,6 +149,33 @@ fn braces_are_spelled_out_paths() {
     assert!(sandbox.of("/.env.example").0 > 0 && sandbox.of("@/b/x").0 > 0);
 }
 
+/// The kernel takes equal numbers for equal futures when a directory moves.
+#[test]
+fn places_with_the_same_future_are_one_state() {
+    let state = |rules: &str, path: &str| {
+        let policy = compiled(rules, ONE).policy;
+        let patterns = policy.patterns.unwrap();
+        let start = policy.roots[1].1.below.pattern;
+        at(&path.replace('@', BASE))
+            .iter()
+            .fold(start, |state, name| patterns.step(state, patterns.classify(name, false)).0)
+    };
+    let anywhere = |path: &str| state("write.deny = ['**/.git/hooks/**', '**/*.key']", path);
+    for path in ["/a", "/a/b/c", "/.git/x", "/.git/hooks/x", "/x.key/y"] {
+        assert_eq!(anywhere(path), anywhere("/"), "{path}");
+    }
+    assert_ne!(anywhere("/a/.git"), anywhere("/a/git"));
+    assert_ne!(anywhere("/a/.git/hooks"), anywhere("/a/.git/h"));
+    assert_eq!(anywhere("/a/.git"), anywhere("/b/.git"));
+    let based = |path: &str| state("write.deny = ['@/w/*/x/y', '@/w/v*/x/z']", path);
+    for path in ["/a", "@/other", "@/w/a/b", "@/w/a/x/b"] {
+        assert_eq!(based(path), 0, "{path}");
+    }
+    assert_eq!(based("@/w/a"), based("@/w/b"));
+    assert_ne!(based("@/w/a"), based("@/w/vb"));
+    assert_ne!(based("@/w/a"), 0);
+}
+
 fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
     (0..count).map(line).collect::<Vec<_>>().join("\n")
 }
