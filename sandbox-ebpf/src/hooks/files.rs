@@ -4,7 +4,8 @@ use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::{Dentry, File, Path};
 use crate::maps::{DEVICES, PTYS};
-use crate::path;
+use crate::nested::is_nested;
+use crate::path::{self, Scratch};
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
@@ -28,32 +29,56 @@ const O_TMPFILE: u32 = 0o20_000_000;
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
     member(&ctx, 1, Hook::FileOpen, |member, scratch| {
-        let dentry = file.dentry();
-        if dentry.superblock().is_anonymous() {
-            return 0;
-        }
-        // FMODE_READ and FMODE_WRITE are READ and WRITE. Access mode 3 gives neither, only ioctl:
-        // it must be allowed both.
-        let mut wanted = if file.flags() & O_ACCMODE == O_ACCMODE {
-            BOTH
-        } else {
-            Access::from_bits_retain(file.mode() & BOTH.bits())
-        };
+        let mut wanted = opened_for(file);
         if file.flags() & O_TMPFILE != 0 {
             wanted = wanted.union(Access::CREATE);
         }
-        let place = path::place(scratch, member, dentry);
-        let decision = match device(member, dentry, wanted) {
-            Some(decision) => decision,
-            None => decide::access(&place, wanted),
-        };
-        finish::path(scratch, Hook::FileOpen, member, decision, dentry)
+        open(scratch, Hook::FileOpen, member, file, wanted)
     })
 }
 
-/// Devices go by their number, wherever their node lies.
+/// What a descriptor is good for. `FMODE_READ` and `FMODE_WRITE` are READ and WRITE. Access mode 3
+/// gives neither, only `ioctl`: it must be allowed both.
 #[inline(always)]
-fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
+pub(super) fn opened_for(file: File) -> Access {
+    if file.flags() & O_ACCMODE == O_ACCMODE {
+        BOTH
+    } else {
+        Access::from_bits_retain(file.mode() & BOTH.bits())
+    }
+}
+
+/// May the member use this file so?
+#[inline(always)]
+pub(super) fn open(
+    scratch: &mut Scratch,
+    hook: Hook,
+    member: &Member,
+    file: File,
+    wanted: Access,
+) -> i32 {
+    let dentry = file.dentry();
+    if dentry.superblock().is_anonymous() {
+        return 0;
+    }
+    let place = path::place(scratch, member, dentry);
+    let decision = match device(member, dentry, wanted) {
+        Some(decision) => decision,
+        None => decide::access(&place, wanted),
+    };
+    // A file of an overlay's layer, opened or copied for a member that may open it in the overlay.
+    if !decision.allowed() && is_nested() {
+        return 0;
+    }
+    finish::path(scratch, hook, member, decision, dentry)
+}
+
+/// Devices go by their number, wherever their node lies. What is executed from one is read from it.
+#[inline(always)]
+fn device(member: &Member, dentry: Dentry, mut wanted: Access) -> Option<Decision> {
+    if wanted.contains(Access::EXECUTE) {
+        wanted = wanted.difference(Access::EXECUTE).union(Access::READ);
+    }
     let inode = dentry.inode();
     let kind = inode.mode() & S_IFMT;
     if kind != S_IFCHR && kind != S_IFBLK {

@@ -3,8 +3,10 @@
 
 mod attributes;
 mod files;
+mod mappings;
 mod mounts;
 mod names;
+mod passing;
 mod processes;
 mod sockets;
 mod surface;

@@ -69,7 +69,8 @@ pub(crate) fn place(scratch: &mut Scratch, member: &Member, dentry: Dentry) -> P
     let key = RootKey { slot: member.subject.slot, dev: superblock.dev() };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let Some(root) = (unsafe { ROOTS.get(key) }) else {
-        let allow = member.subject.unknown;
+        // What an unknown overlay shows may be anything that is protected where it lies.
+        let allow = if superblock.shows_others() { 0 } else { member.subject.unknown };
         let rights = Rights { allow, read_rule: 0, write_rule: 0, connect_rule: 0, pad: 0 };
         return Place { own: rights, below: rights, edges: 0, fault: 0, unknown: 1 };
     };
