@@ -35,6 +35,7 @@ pub(crate) struct Runner {
     papers: PathBuf,
     arguments: Vec<String>,
     pub(crate) home: String,
+    stderr: Option<File>,
 }
 
 impl Runner {
@@ -58,12 +59,19 @@ impl Runner {
             papers,
             arguments: Vec::new(),
             home: HOME.to_owned(),
+            stderr: None,
         })
     }
 
     /// More options for `sandbox run`.
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.arguments.extend(options.iter().map(ToString::to_string));
+        self
+    }
+
+    /// The standard error of an opened session, instead of a file of its own.
+    pub(crate) fn errors(mut self, stderr: File) -> Self {
+        self.stderr = Some(stderr);
         self
     }
 
@@ -113,13 +121,16 @@ impl Runner {
     }
 
     /// Starts a session whose agent is a serving probe.
-    pub(crate) fn open(self) -> anyhow::Result<Session> {
+    pub(crate) fn open(mut self) -> anyhow::Result<Session> {
         let mut command = self.command(&probe_words(&["serve"])?);
         let errors = self.papers.join("serve.stderr");
         let mut keeper = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&errors)?)
+            .stderr(match self.stderr.take() {
+                Some(file) => file,
+                None => File::create(&errors)?,
+            })
             .spawn()
             .with_context(|| format!("starting {command:?}"))?;
         let hand = Hand::of(&mut keeper)?;
