@@ -94,6 +94,9 @@ pub(crate) fn file_mprotect(ctx: LsmContext) -> i32 {
     if file.is_backing() {
         wanted = wanted.difference(Access::WRITE);
     }
+    if wanted.is_empty() {
+        return ctx.arg(3);
+    }
     judge(&ctx, 3, Hook::FileMprotect, file, wanted)
 }
 

@@ -216,7 +216,10 @@ impl Session {
     pub(crate) fn allowed(&mut self, name: &str, operation: &Operation) -> anyhow::Result<Answer> {
         let answer = self.perform(operation)?;
         if answer.errno != 0 {
-            let events = list(&self.events().denials_of(answer.pid));
+            // The event may come a little later; or there is none, where somebody else refused.
+            let denials = || Some(self.events().denials_of(answer.pid)).filter(|d| !d.is_empty());
+            let denials = eventually(Duration::from_secs(3), denials).unwrap_or_default();
+            let events = list(&denials);
             self.problem(format!(
                 "{name}: must be allowed, but {answer}\n    {operation:?}\n{events}"
             ));

@@ -106,6 +106,12 @@ fn work() -> anyhow::Result<()> {
     let before = crate::harness::snapshot(lower.path())?;
     let outside = ground.file(&ground.outside())?;
     let copied = |name: &str| upper.join(name);
+    let other = Layers::new("overlay-other", furnish)?;
+    let mut bystander = Bystander::new()?;
+    for (name, operation) in operations(&other.ground.workspace()) {
+        let answer = bystander.perform(&operation)?;
+        ensure!(answer.errno == 0, "{name} by a bystander: {answer}");
+    }
     let mut session = Session::start(&ground, &Policy::preset())?;
     for (name, operation) in operations(&ground.workspace()) {
         session.allowed(name, &operation)?;
@@ -161,7 +167,7 @@ fn unknown() -> anyhow::Result<()> {
     let path = at.join(name.as_encoded_bytes());
     let mut bystander = Bystander::new()?;
     for (what, operation, hook) in [
-        ("list", Operation::Open { path: at.clone(), flags: libc::O_RDONLY }, "file_open"),
+        ("list", Operation::Open { path: at.clone(), flags: libc::O_DIRECTORY }, "file_open"),
         ("read", Operation::Open { path: path.clone(), flags: libc::O_RDONLY }, "file_open"),
         ("write", Operation::Open { path: path.clone(), flags: libc::O_WRONLY }, "file_open"),
         ("create", Operation::Create { path: at.join("created") }, "path_mknod"),
