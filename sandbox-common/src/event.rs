@@ -286,6 +286,26 @@ names! {
         /// `security_socket_post_create`: marks the session's own sockets, denies only for want of
         /// memory.
         SocketPostCreate = 47 "socket_post_create",
+        /// `security_inode_setattr`: times.
+        InodeSetattr = 48 "inode_setattr",
+        /// `security_inode_setxattr`; before 6.2 ACLs too.
+        InodeSetxattr = 49 "inode_setxattr",
+        /// `security_inode_removexattr`; before 6.2 ACLs too.
+        InodeRemovexattr = 50 "inode_removexattr",
+        /// `security_inode_set_acl`, 6.2 and later.
+        InodeSetAcl = 51 "inode_set_acl",
+        /// `security_inode_remove_acl`, 6.2 and later.
+        InodeRemoveAcl = 52 "inode_remove_acl",
+        /// `security_inode_file_setattr`, 6.17 and later.
+        InodeFileSetattr = 53 "inode_file_setattr",
+        /// `security_mmap_file`: shared writable and executable mappings.
+        MmapFile = 54 "mmap_file",
+        /// `security_file_mprotect`: a mapping that becomes one of those.
+        FileMprotect = 55 "file_mprotect",
+        /// `security_file_receive`: a descriptor passed over a socket or taken by `pidfd_getfd`.
+        FileReceive = 56 "file_receive",
+        /// `security_uring_override_creds`: an `io_uring` request under a registered personality.
+        UringOverrideCreds = 57 "uring_override_creds",
     }
 }
 

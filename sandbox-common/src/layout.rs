@@ -93,6 +93,19 @@ layout! {
     socket_sk: "socket", ["sk"], 8;
     sock_protocol: "sock", ["sk_protocol"], 2;
     unix_path: "unix_sock", ["path"], 0;
+    task_cred: "task_struct", ["cred"], 8;
+    task_real_cred: "task_struct", ["real_cred"], 8;
+    task_personality: "task_struct", ["personality"], 4;
+    cred_effective: "cred", ["cap_effective"], 0;
+    iattr_valid: "iattr", ["ia_valid"], 4;
+    vma_flags: "vm_area_struct", ["vm_flags"], 8;
+    vma_file: "vm_area_struct", ["vm_file"], 8;
+    sock_cgroup: "sock", ["sk_cgrp_data"], 0;
+    cgroup_of_sock: "sock_cgroup_data", ["cgroup"], 8;
+    cgroup_level: "cgroup", ["level"], 4;
+    cgroup_ancestors: "cgroup", ["ancestors"], 0;
+    cgroup_node: "cgroup", ["kn"], 8;
+    kernfs_id: "kernfs_node", ["id"], 8;
 }
 
 /// Number of fields.

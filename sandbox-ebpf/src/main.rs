@@ -13,6 +13,7 @@ mod hooks;
 mod kernel;
 mod layout;
 mod maps;
+mod nested;
 mod net;
 mod path;
 mod subject;

@@ -13,8 +13,15 @@ mod system;
 use std::process::ExitCode;
 
 /// The program `kernel-tests`: the kernel suite, or, called as `kernel-tests probe …` and
-/// `kernel-tests stage …`, the hand that performs operations on its behalf.
+/// `kernel-tests stage …`, the hand that performs operations on its behalf. `kernel-tests rows`
+/// prints which test shows which technique, one a line, and starts nothing.
 pub fn kernel_tests() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("rows") {
+        for (row, test) in suite::rows() {
+            println!("{row}\t{test}");
+        }
+        return ExitCode::SUCCESS;
+    }
     match probe::command_line() {
         Some(status) => status,
         None => harness::conclude(suite::trials()),

@@ -4,6 +4,7 @@ use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::{Dentry, File, Path};
 use crate::maps::{DEVICES, PTYS};
+use crate::nested::is_nested;
 use crate::path;
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
@@ -12,6 +13,7 @@ use sandbox_common::Access;
 use sandbox_common::decide::{self, Decision};
 use sandbox_common::event::{Hook, Reason};
 use sandbox_common::path::DeviceKey;
+use sandbox_common::subject::TaskState;
 
 const S_IFMT: u32 = 0o170_000;
 pub(super) const S_IFCHR: u32 = 0o020_000;
@@ -19,6 +21,8 @@ pub(super) const S_IFBLK: u32 = 0o060_000;
 const BOTH: Access = Access::READ.union(Access::WRITE);
 /// include/uapi/asm-generic/fcntl.h
 const O_ACCMODE: u32 = 3;
+/// `__FMODE_EXEC`, include/linux/fs.h: to be run, or read by the program that runs it.
+const FMODE_EXEC: u32 = 1 << 5;
 /// `__O_TMPFILE`, include/uapi/asm-generic/fcntl.h
 const O_TMPFILE: u32 = 0o20_000_000;
 
@@ -28,32 +32,59 @@ const O_TMPFILE: u32 = 0o20_000_000;
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
     member(&ctx, 1, Hook::FileOpen, |member, state| {
-        let dentry = file.dentry();
-        if dentry.superblock().is_anonymous() {
-            return 0;
-        }
-        // FMODE_READ and FMODE_WRITE are READ and WRITE. Access mode 3 gives neither, only ioctl:
-        // it must be allowed both.
-        let mut wanted = if file.flags() & O_ACCMODE == O_ACCMODE {
-            BOTH
-        } else {
-            Access::from_bits_retain(file.mode() & BOTH.bits())
-        };
+        let mut wanted = opened_for(file);
         if file.flags() & O_TMPFILE != 0 {
             wanted = wanted.union(Access::CREATE);
         }
-        let place = path::place(state, member, dentry);
-        let decision = match device(member, dentry, wanted) {
-            Some(decision) => decision,
-            None => decide::access(&place, wanted),
-        };
-        finish::path(Hook::FileOpen, member, decision, dentry)
+        if file.flags() & FMODE_EXEC != 0 {
+            wanted = wanted.union(Access::EXECUTE);
+        }
+        open(state, Hook::FileOpen, member, file, wanted)
     })
 }
 
-/// Devices go by their number, wherever their node lies.
+/// What a descriptor is good for. `FMODE_READ` and `FMODE_WRITE` are READ and WRITE. Access mode 3
+/// gives neither, only `ioctl`: it must be allowed both.
 #[inline(always)]
-fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
+pub(super) fn opened_for(file: File) -> Access {
+    if file.flags() & O_ACCMODE == O_ACCMODE {
+        BOTH
+    } else {
+        Access::from_bits_retain(file.mode() & BOTH.bits())
+    }
+}
+
+/// May the member use this file so?
+#[inline(always)]
+pub(super) fn open(
+    state: &mut TaskState,
+    hook: Hook,
+    member: &Member,
+    file: File,
+    wanted: Access,
+) -> i32 {
+    let dentry = file.dentry();
+    if dentry.superblock().is_anonymous() {
+        return 0;
+    }
+    let place = path::place(state, member, dentry);
+    let decision = match device(member, dentry, wanted) {
+        Some(decision) => decision,
+        None => decide::access(&place, wanted),
+    };
+    // A file of an overlay's layer, opened or copied for a member that may open it in the overlay.
+    if !decision.allowed() && is_nested() {
+        return 0;
+    }
+    finish::path(hook, member, decision, dentry)
+}
+
+/// Devices go by their number, wherever their node lies. What is executed from one is read from it.
+#[inline(always)]
+fn device(member: &Member, dentry: Dentry, mut wanted: Access) -> Option<Decision> {
+    if wanted.contains(Access::EXECUTE) {
+        wanted = wanted.difference(Access::EXECUTE).union(Access::READ);
+    }
     let inode = dentry.inode();
     let kind = inode.mode() & S_IFMT;
     if kind != S_IFCHR && kind != S_IFBLK {

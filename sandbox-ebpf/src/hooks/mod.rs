@@ -4,8 +4,10 @@
 mod attributes;
 mod directories;
 mod files;
+mod mappings;
 mod mounts;
 mod names;
+mod passing;
 mod processes;
 mod sockets;
 mod surface;

@@ -1,6 +1,7 @@
 //! The kernel itself, and what would undo the sandbox: refused for every member, root or not.
 
-use super::{never, object};
+use super::attributes::change;
+use super::never;
 use crate::kernel::vfs::File;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
@@ -51,6 +52,13 @@ pub(crate) fn kernel_read_file(ctx: LsmContext) -> i32 {
     }
 }
 
+/// `int security_uring_override_creds(const struct cred *new)`: a request under a personality, which
+/// may have been registered by somebody else.
+#[lsm(hook = "uring_override_creds")]
+pub(crate) fn uring_override_creds(_ctx: LsmContext) -> i32 {
+    never(Hook::UringOverrideCreds, Access::KERNEL)
+}
+
 /// `int security_syslog(int type)`: the kernel's log.
 #[lsm(hook = "syslog")]
 pub(crate) fn syslog(_ctx: LsmContext) -> i32 {
@@ -70,6 +78,24 @@ const TIOCLINUX: u32 = 0x541c;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FS_IOC_SETVERSION: u32 = 0x4008_7602;
+const FS_IOC32_SETVERSION: u32 = 0x4004_7602;
+/// include/uapi/linux/fsverity.h: makes a file unchangeable, through a descriptor for reading.
+const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
+/// include/uapi/linux/fscrypt.h
+const FS_IOC_SET_ENCRYPTION_POLICY: u32 = 0x800c_6613;
+/// include/uapi/linux/msdos_fs.h
+const FAT_IOCTL_SET_ATTRIBUTES: u32 = 0x4004_7211;
+/// include/uapi/linux/btrfs.h: btrfs makes, copies and removes whole trees of names by `ioctl` of a
+/// directory that is open for reading.
+const BTRFS_IOCTL_MAGIC: u32 = 0x94;
+/// include/uapi/asm-generic/ioctl.h: what only tells something.
+const IOC_READ: u32 = 2;
+/// The numbers of that kind that every file system has, include/uapi/linux/fs.h: they write to a
+/// descriptor that is open for writing.
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+const FIDEDUPERANGE: u32 = 0xc018_9436;
 
 /// `int security_file_ioctl(struct file *file, unsigned int cmd, unsigned long arg)`
 #[lsm(hook = "file_ioctl")]
@@ -88,9 +114,17 @@ pub(crate) fn file_ioctl_compat(ctx: LsmContext) -> i32 {
 fn ioctl(ctx: &LsmContext, hook: Hook) -> i32 {
     match ctx.arg::<u32>(1) {
         TIOCSTI | TIOCLINUX => never(hook, Access::TYPE),
-        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR => {
-            let dentry = File(ctx.arg(0)).dentry();
-            object(ctx, 3, hook, dentry, Access::ATTRIBUTES)
+        FS_IOC_SETFLAGS
+        | FS_IOC32_SETFLAGS
+        | FS_IOC_FSSETXATTR
+        | FS_IOC_SETVERSION
+        | FS_IOC32_SETVERSION
+        | FS_IOC_ENABLE_VERITY
+        | FS_IOC_SET_ENCRYPTION_POLICY
+        | FAT_IOCTL_SET_ATTRIBUTES => change(ctx, 3, hook, File(ctx.arg(0)).dentry()),
+        FICLONE | FICLONERANGE | FIDEDUPERANGE => 0,
+        number if number >> 8 & 0xff == BTRFS_IOCTL_MAGIC && number >> 30 != IOC_READ => {
+            never(hook, Access::WRITES)
         }
         _ => 0,
     }

@@ -4,8 +4,8 @@ use super::{load, read};
 use crate::layout::LAYOUT;
 use aya_ebpf::helpers::bpf_get_current_comm;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_ancestor_cgroup_id, bpf_get_current_pid_tgid, bpf_get_current_uid_gid,
-    bpf_ktime_get_boot_ns,
+    bpf_get_current_ancestor_cgroup_id, bpf_get_current_pid_tgid, bpf_get_current_task_btf,
+    bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
 };
 use core::ffi::c_void;
 
@@ -25,6 +25,43 @@ impl Task {
     pub(crate) fn comm(self) -> [u8; 16] {
         read(self.0 as u64 + LAYOUT.task_comm.get() as u64).unwrap_or([0; 16])
     }
+}
+
+/// include/uapi/linux/capability.h
+pub(crate) const CAP_SYS_ADMIN: u32 = 1 << 21;
+
+/// The first 32 effective capabilities in the current task's own credentials.
+#[inline(always)]
+pub(crate) fn own_capabilities() -> u32 {
+    effective(load(current(), &LAYOUT.task_real_cred))
+}
+
+/// The first 32 effective capabilities that count now: the kernel may lend a task credentials for as
+/// long as it does something in its place.
+#[inline(always)]
+pub(crate) fn used_capabilities() -> u32 {
+    effective(load(current(), &LAYOUT.task_cred))
+}
+
+/// Whether what the current task maps for reading becomes executable, as programs without a
+/// `PT_GNU_STACK` header have it. `READ_IMPLIES_EXEC`, include/uapi/linux/personality.h
+#[inline(always)]
+pub(crate) fn reading_implies_executing() -> bool {
+    const READ_IMPLIES_EXEC: u32 = 0x0040_0000;
+    load::<u32>(current(), &LAYOUT.task_personality) & READ_IMPLIES_EXEC != 0
+}
+
+/// Of a `struct cred *`.
+#[inline(always)]
+fn effective(cred: *const c_void) -> u32 {
+    load(cred, &LAYOUT.cred_effective)
+}
+
+/// The current task.
+#[inline(always)]
+fn current() -> *const c_void {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_get_current_task_btf() }.cast_const().cast()
 }
 
 /// Process and thread id in the initial pid namespace.

@@ -22,10 +22,44 @@ impl File {
         load(self.0, &LAYOUT.file_mode)
     }
 
+    /// Whether a stacked file system opened it, 6.5 and later: an overlay's mapping shows a layer's file.
+    #[inline(always)]
+    pub(crate) fn is_backing(self) -> bool {
+        const FMODE_BACKING: u32 = 1 << 25;
+        self.mode() & FMODE_BACKING != 0
+    }
+
+    /// Whether it only names a file (`O_PATH`).
+    #[inline(always)]
+    pub(crate) fn is_name(self) -> bool {
+        const FMODE_PATH: u32 = 1 << 14;
+        self.mode() & FMODE_PATH != 0
+    }
+
     /// `O_*`
     #[inline(always)]
     pub(crate) fn flags(self) -> u32 {
         load(self.0, &LAYOUT.file_flags)
+    }
+}
+
+/// `struct vm_area_struct *`: a part of an address space.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapped(pub(crate) *const c_void);
+
+impl Mapped {
+    /// Whether stores reach the file. `VM_SHARED`, include/linux/mm.h
+    #[inline(always)]
+    pub(crate) fn is_shared(self) -> bool {
+        const SHARED: u64 = 1 << 3;
+        load::<u64>(self.0, &LAYOUT.vma_flags) & SHARED != 0
+    }
+
+    /// The file behind it, `None` for anonymous memory.
+    #[inline(always)]
+    pub(crate) fn file(self) -> Option<File> {
+        let file: *const c_void = load(self.0, &LAYOUT.vma_file);
+        if file.is_null() { None } else { Some(File(file)) }
     }
 }
 
@@ -207,6 +241,22 @@ impl Inode {
 /// include/uapi/linux/magic.h
 const TMPFS: u64 = 0x0102_1994;
 
+/// `struct iattr *`: what is to change.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes(pub(crate) *const c_void);
+
+impl Attributes {
+    /// Whether times are to be set, and not because the size changes. `ATTR_*`, include/linux/fs.h
+    #[inline(always)]
+    pub(crate) fn are_times(self) -> bool {
+        const SIZE: u32 = 1 << 3;
+        const ACCESSED: u32 = 1 << 4;
+        const MODIFIED: u32 = 1 << 5;
+        let valid: u32 = load(self.0, &LAYOUT.iattr_valid);
+        valid & (ACCESSED | MODIFIED) != 0 && valid & SIZE == 0
+    }
+}
+
 /// `struct super_block *`
 #[derive(Clone, Copy)]
 pub(crate) struct SuperBlock(*const c_void);
@@ -231,6 +281,14 @@ impl SuperBlock {
         const XFS: u64 = 0x5846_5342;
         const F2FS: u64 = 0xf2f5_2010;
         matches!(load::<u64>(self.0, &LAYOUT.sb_magic), EXT | XFS | F2FS | TMPFS)
+    }
+
+    /// Whether this shows files that lie elsewhere: overlay and FUSE.
+    #[inline(always)]
+    pub(crate) fn shows_others(self) -> bool {
+        const OVERLAYFS: u64 = 0x794c_7630;
+        const FUSE: u64 = 0x6573_5546;
+        matches!(load::<u64>(self.0, &LAYOUT.sb_magic), OVERLAYFS | FUSE)
     }
 
     /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,

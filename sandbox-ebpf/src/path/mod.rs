@@ -183,6 +183,10 @@ fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
     if let Some(root) = unsafe { ROOTS.get(key) } {
         return Some(root);
     }
+    // What an unknown overlay shows may be anything that is protected where it lies.
+    if superblock.shows_others() {
+        return None;
+    }
     // SAFETY: as above.
     unsafe { ROOTS.get(RootKey { slot, dev: 0 }) }
 }

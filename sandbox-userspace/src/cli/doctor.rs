@@ -236,10 +236,11 @@ fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let parent = facts.bpffs.join("sandbox");
     let pins = parent.join(format!("doctor-{}", std::process::id()));
     let cgroups = CgroupTree::find()?;
-    let mut engine = Engine::load(&facts.layout, facts.way, &pins).map_err(|error| {
-        tidy(&parent);
-        Failure::Load(error)
-    })?;
+    let mut engine =
+        Engine::load(&facts.layout, facts.way, &facts.hooks, &pins).map_err(|error| {
+            tidy(&parent);
+            Failure::Load(error)
+        })?;
     let report = canary::prove(&mut engine, &cgroups);
     let removed = engine.remove();
     tidy(&parent);

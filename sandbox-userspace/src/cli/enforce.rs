@@ -2,6 +2,7 @@
 
 use crate::engine::events::Ring;
 use crate::engine::{Engine, Way};
+use crate::kernel::features::HookFact;
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
@@ -19,12 +20,13 @@ pub(super) struct Bpf {
     pub(super) tree: CgroupTree,
     pub(super) layout: KernelLayout<u32>,
     pub(super) way: Way,
+    pub(super) hooks: Vec<HookFact>,
     pub(super) policy: CompiledPolicy,
 }
 
 impl Kernel for Bpf {
     fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
-        let mut engine = Engine::load(&self.layout, self.way, pins)
+        let mut engine = Engine::load(&self.layout, self.way, &self.hooks, pins)
             .map_err(|error| refused("load the programs", error))?;
         match self.fill(&mut engine, cgroup, pins) {
             Ok(ring) => Ok(Enforced { guard: Box::new(engine), source: Box::new(ring) }),

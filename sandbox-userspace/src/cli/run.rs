@@ -121,7 +121,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         command: args.command,
         rules: compiled.rules.clone(),
     };
-    let mut kernel = Bpf { tree, layout: facts.layout, way: facts.way, policy: compiled };
+    let mut kernel =
+        Bpf { tree, layout: facts.layout, way: facts.way, hooks: facts.hooks, policy: compiled };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 

@@ -2,6 +2,7 @@
 
 use super::EngineError;
 use super::modify_return::Image;
+use crate::kernel::features::HookFact;
 use aya::programs::links::FdLink;
 use aya::programs::{CgroupAttachMode, CgroupSockAddr, FExit, Lsm, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
@@ -28,6 +29,15 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::FileTruncate, Need::WhereItExists),
     (Hook::PathChmod, Need::Required),
     (Hook::PathChown, Need::Required),
+    (Hook::InodeSetattr, Need::Required),
+    (Hook::InodeSetxattr, Need::Required),
+    (Hook::InodeRemovexattr, Need::Required),
+    (Hook::InodeSetAcl, Need::WhereItExists),
+    (Hook::InodeRemoveAcl, Need::WhereItExists),
+    (Hook::InodeFileSetattr, Need::WhereItExists),
+    (Hook::MmapFile, Need::Required),
+    (Hook::FileMprotect, Need::Required),
+    (Hook::FileReceive, Need::Required),
     (Hook::TaskAlloc, Need::Required),
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),
@@ -52,6 +62,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::SbPivotroot, Need::Required),
     (Hook::MoveMount, Need::Required),
     (Hook::UsernsCreate, Need::Required),
+    (Hook::UringOverrideCreds, Need::Required),
     (Hook::Bpf, Need::Required),
     (Hook::PerfEventOpen, Need::Required),
     (Hook::KernelModuleRequest, Need::Required),
@@ -102,6 +113,7 @@ pub enum Way {
 pub(super) fn load(
     layout: &KernelLayout<u32>,
     way: Way,
+    hooks: &[HookFact],
     pins: &Path,
 ) -> Result<Programs, EngineError> {
     if OBJECT.is_empty() {
@@ -138,9 +150,11 @@ pub(super) fn load(
         Way::ModifyReturn => Some(Image::new(OBJECT, &ebpf, &maps)?),
     };
     for (hook, need) in LSM_HOOKS {
+        let fact = hooks.iter().find(|fact| fact.hook == *hook);
+        let program = fact.map_or(hook.name(), |fact| fact.program);
         let attached = match &image {
-            None => attach_lsm(&mut ebpf, *hook, &btf, &links)?,
-            Some(image) => image.attach(*hook, &btf, &links)?,
+            None => attach_lsm(&mut ebpf, *hook, program, &btf, &links)?,
+            Some(image) => image.attach(*hook, program, &btf, &links)?,
         };
         if !attached && *need == Need::Required {
             return Err(EngineError::NoHook(hook.name()));
@@ -161,9 +175,15 @@ pub(super) fn load(
 }
 
 /// Attaches one LSM program and pins its link; false where the kernel has no such hook.
-fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bool, EngineError> {
+fn attach_lsm(
+    ebpf: &mut Ebpf,
+    hook: Hook,
+    program: &'static str,
+    btf: &Btf,
+    links: &Path,
+) -> Result<bool, EngineError> {
     let name = hook.name();
-    let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
+    let program = ebpf.program_mut(program).ok_or(EngineError::NoProgram(program))?;
     let program: &mut Lsm = program.try_into().map_err(|source| EngineError::Load {
         name,
         hint: "",

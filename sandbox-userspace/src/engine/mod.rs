@@ -11,6 +11,7 @@ pub use error::EngineError;
 pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
 
 use crate::kernel::bpf;
+use crate::kernel::features::HookFact;
 use load::Programs;
 use maps::Maps;
 use sandbox_common::event::Hook;
@@ -39,11 +40,17 @@ pub struct Engine {
 
 impl Engine {
     /// Loads the programs, attaches the global hooks and pins links and maps beneath `pins` (a
-    /// directory of a bpffs that is made here). Nothing is left behind on an error.
-    pub fn load(layout: &KernelLayout<u32>, way: Way, pins: &Path) -> Result<Self, EngineError> {
+    /// directory of a bpffs that is made here). `hooks` says which program fits each hook. Nothing is
+    /// left behind on an error.
+    pub fn load(
+        layout: &KernelLayout<u32>,
+        way: Way,
+        hooks: &[HookFact],
+        pins: &Path,
+    ) -> Result<Self, EngineError> {
         fs::create_dir_all(pins)
             .map_err(|source| EngineError::Pins { path: pins.to_owned(), source })?;
-        let loaded = load::load(layout, way, pins)
+        let loaded = load::load(layout, way, hooks, pins)
             .and_then(|programs| Ok((programs, Maps::open(&pins.join("maps"))?)));
         match loaded {
             Ok((programs, maps)) => Ok(Self {

@@ -57,16 +57,21 @@ impl Image {
         Ok(Self { object, btf, _maps: maps_opened })
     }
 
-    /// Attaches the program of a hook and pins its link; false where the kernel has no such
-    /// function.
-    pub(super) fn attach(&self, hook: Hook, btf: &Btf, links: &Path) -> Result<bool, EngineError> {
+    /// Attaches a hook's program and pins its link; false where the kernel has no such function.
+    pub(super) fn attach(
+        &self,
+        hook: Hook,
+        program: &'static str,
+        btf: &Btf,
+        links: &Path,
+    ) -> Result<bool, EngineError> {
         let name = hook.name();
         let function = match btf.id_by_type_name_kind(&function(hook), BtfKind::Func) {
             Ok(id) => id,
             Err(BtfError::UnknownBtfTypeName { .. }) => return Ok(false),
             Err(error) => return Err(EngineError::Btf(error)),
         };
-        let program = self.object.programs.get(name).ok_or(EngineError::NoProgram(name))?;
+        let program = self.object.programs.get(program).ok_or(EngineError::NoProgram(program))?;
         let code = self.object.functions.get(&program.function_key());
         let code = code.ok_or(EngineError::NoProgram(name))?;
         let func_info = code.func_info.func_info_bytes();

@@ -101,7 +101,8 @@ fn offset(btf: &Btf, spec: &FieldSpec) -> Result<u32, Fault> {
         if found.bitfield {
             return Err(Fault::Bits { field });
         }
-        if size == 0 && !found.embedded {
+        // An array without a fixed length has no bytes of its own.
+        if size == 0 && !found.embedded && found.size_bytes != 0 {
             return Err(Fault::NotEmbedded { field });
         }
         if size != 0 && size != found.size_bytes {

@@ -252,7 +252,8 @@ fn converse(
     let procs = cell.path.join("cgroup.procs");
     let entrance = OpenOptions::new().write(true).open(&procs).map_err(step("open", &procs))?;
     let file = scratch.dir.join(INHERITED);
-    let inherited = OpenOptions::new().write(true).open(&file).map_err(step("open", &file))?;
+    let inherited =
+        OpenOptions::new().read(true).write(true).open(&file).map_err(step("open", &file))?;
     let program = Path::new("/proc/self/exe");
     let orders = Orders {
         dir: scratch.dir.clone(),

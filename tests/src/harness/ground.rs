@@ -93,6 +93,21 @@ impl Ground {
         Ok(at)
     }
 
+    /// An overlay over `lower` at an existing directory, with what it needs beside `lower`; mounted
+    /// by nobody in a session.
+    pub(crate) fn overlay(&self, lower: &Place, at: &Place) -> anyhow::Result<Place> {
+        let layers = Place::from(self.papers("layers"));
+        fs::create_dir_all(&layers)?;
+        let (upper, work) = (self.directory(&layers)?, self.directory(&layers)?);
+        let data = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let data = std::ffi::CString::new(data)?;
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("overlay", at.path(), "overlay", flags, data.as_c_str())
+            .with_context(|| format!("mount -t overlay -o {data:?} {at}"))?;
+        self.mounts.borrow_mut().push(at.path().to_owned());
+        Ok(upper)
+    }
+
     /// A symbolic link to `target` at a new place in `parent`.
     pub(crate) fn symlink(&self, target: &Place, parent: &Place) -> anyhow::Result<Place> {
         let at = self.fresh(parent, "link");
@@ -119,7 +134,8 @@ pub(crate) fn write(file: &Place, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("writing {file}"))
 }
 
-/// Everything beneath a directory: names, types, modes, owners, sizes, contents. Two equal
+/// Everything beneath a directory: names, types, modes, owners, sizes, contents, and when any of it
+/// or an attribute was changed. Two equal
 /// snapshots mean that nothing was changed in between.
 pub(crate) fn snapshot(directory: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut found = BTreeMap::new();
@@ -128,6 +144,8 @@ pub(crate) fn snapshot(directory: &Path) -> anyhow::Result<BTreeMap<PathBuf, Str
         let meta =
             fs::symlink_metadata(&path).with_context(|| format!("lstat {}", path.display()))?;
         let mut text = format!("mode {:o} uid {} links {}", meta.mode(), meta.uid(), meta.nlink());
+        // Set by the kernel at every change, of times, attributes and access lists too.
+        write!(text, " changed {}.{:09}", meta.ctime(), meta.ctime_nsec())?;
         if meta.is_dir() {
             for entry in fs::read_dir(&path)? {
                 waiting.push(entry?.path());
@@ -174,9 +192,9 @@ mod tests {
         rustix::fs::chmod(&file, rustix::fs::Mode::from(0o600))?;
         let third = snapshot(&root)?;
         assert_eq!(difference(&second, &third).len(), 1);
-        // The new name, and the second link of the file.
+        // The directory, the new name, and the second link of the file.
         fs::hard_link(&file, root.join("link"))?;
-        assert_eq!(difference(&third, &snapshot(&root)?).len(), 2);
+        assert_eq!(difference(&third, &snapshot(&root)?).len(), 3);
         fs::remove_dir_all(&root)?;
         assert!(snapshot(&root).is_err());
         Ok(())

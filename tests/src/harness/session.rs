@@ -35,6 +35,7 @@ pub(crate) struct Runner {
     papers: PathBuf,
     arguments: Vec<String>,
     pub(crate) home: String,
+    stderr: Option<File>,
 }
 
 impl Runner {
@@ -58,12 +59,19 @@ impl Runner {
             papers,
             arguments: Vec::new(),
             home: HOME.to_owned(),
+            stderr: None,
         })
     }
 
     /// More options for `sandbox run`.
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.arguments.extend(options.iter().map(ToString::to_string));
+        self
+    }
+
+    /// The standard error of an opened session, instead of a file of its own.
+    pub(crate) fn errors(mut self, stderr: File) -> Self {
+        self.stderr = Some(stderr);
         self
     }
 
@@ -113,13 +121,16 @@ impl Runner {
     }
 
     /// Starts a session whose agent is a serving probe.
-    pub(crate) fn open(self) -> anyhow::Result<Session> {
+    pub(crate) fn open(mut self) -> anyhow::Result<Session> {
         let mut command = self.command(&probe_words(&["serve"])?);
         let errors = self.papers.join("serve.stderr");
         let mut keeper = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&errors)?)
+            .stderr(match self.stderr.take() {
+                Some(file) => file,
+                None => File::create(&errors)?,
+            })
             .spawn()
             .with_context(|| format!("starting {command:?}"))?;
         let hand = Hand::of(&mut keeper)?;
@@ -205,7 +216,10 @@ impl Session {
     pub(crate) fn allowed(&mut self, name: &str, operation: &Operation) -> anyhow::Result<Answer> {
         let answer = self.perform(operation)?;
         if answer.errno != 0 {
-            let events = list(&self.events().denials_of(answer.pid));
+            // The event may come a little later; or there is none, where somebody else refused.
+            let denials = || Some(self.events().denials_of(answer.pid)).filter(|d| !d.is_empty());
+            let denials = eventually(Duration::from_secs(3), denials).unwrap_or_default();
+            let events = list(&denials);
             self.problem(format!(
                 "{name}: must be allowed, but {answer}\n    {operation:?}\n{events}"
             ));

@@ -103,7 +103,7 @@ pub(super) fn checked(result: libc::c_long, stage: &'static str) -> Result<libc:
     if result < 0 { Err(std::io::Error::last_os_error()).stage(stage) } else { Ok(result) }
 }
 
-fn c_path(path: &Place) -> Result<std::ffi::CString, Failure> {
+pub(super) fn c_path(path: &Place) -> Result<std::ffi::CString, Failure> {
     std::ffi::CString::new(path.bytes()).map_err(|_| Failure { errno: Errno::INVAL, stage: "path" })
 }
 
@@ -170,6 +170,10 @@ pub(super) fn own_memory() -> Outcome {
     let again = format!("/proc/self/fd/{}", memory.as_raw_fd());
     let memory = rustix::fs::open(again, OFlags::RDWR, Mode::empty()).stage("openat of memfd")?;
     rustix::io::write(&memory, b"text").stage("write to memfd")?;
+    rustix::fs::fchmod(&memory, Mode::from(0o600)).stage("fchmod of memfd")?;
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let now = rustix::fs::Timestamps { last_access: now, last_modification: now };
+    rustix::fs::futimens(&memory, &now).stage("futimens of memfd")?;
     let (reader, writer) = rustix::pipe::pipe().stage("pipe")?;
     let again = format!("/proc/self/fd/{}", writer.as_raw_fd());
     let writer = rustix::fs::open(again, OFlags::WRONLY, Mode::empty()).stage("openat of pipe")?;

@@ -4,6 +4,8 @@
 //! performs each in a child of its own and answers with one line. The same program inside and
 //! outside a session is a member and its harmless twin.
 
+mod attributes;
+mod descriptors;
 mod files;
 mod names;
 mod network;
@@ -14,6 +16,8 @@ mod stage;
 mod unix;
 mod uring;
 
+pub(crate) use attributes::Attribute;
+pub(crate) use descriptors::{Use, send};
 pub(crate) use files::deep_directory;
 pub(crate) use place::Place;
 pub(crate) use process::Identity;
@@ -158,6 +162,51 @@ pub(crate) enum Operation {
         uid: u32,
     },
 
+    /// Empties a directory and removes it, as far as that goes; the first error counts.
+    RemoveTree {
+        path: Place,
+    },
+
+    // attributes.rs
+    Change {
+        path: Place,
+        attribute: Attribute,
+    },
+
+    // descriptors.rs
+    /// Uses a descriptor of its own.
+    UseFile {
+        path: Place,
+        flags: i32,
+        usage: Use,
+    },
+    /// Uses a descriptor that the probe was started with.
+    UseInherited {
+        number: i32,
+        usage: Use,
+    },
+    /// Uses a descriptor that a helper at this socket passes.
+    UseReceived {
+        from: UnixName,
+        usage: Use,
+    },
+    /// Uses a descriptor of another process, by `pidfd_getfd`.
+    UseTaken {
+        pid: i32,
+        number: i32,
+        usage: Use,
+    },
+    /// Passes a file, memory and sockets to itself.
+    PassOwn {
+        path: Place,
+        flags: i32,
+    },
+    /// `IORING_OP_OPENAT` under a registered personality.
+    UringPersonality {
+        path: Place,
+        flags: i32,
+    },
+
     // network.rs
     Tcp {
         address: SocketAddr,
@@ -204,6 +253,12 @@ pub(crate) enum Operation {
         path: Place,
         descriptor: bool,
     },
+    /// Copies the probe to memory and runs the operation there, by `execveat` of the descriptor.
+    ExecuteMemory {
+        then: Box<Operation>,
+    },
+    /// Dumps core.
+    Crash {},
     Fork {
         then: Box<Operation>,
     },
@@ -347,6 +402,8 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
             Ok(()) => return perform(then),
             Err(failure) => Err(failure),
         },
+        O::ExecuteMemory { then } => return process::execute_memory(name, then),
+        O::Crash {} => return process::crash(name),
         O::VforkOpen { path } => return process::vfork_open(name, path),
         O::Identity {} => process::identity(),
         O::Execute { path, descriptor } => return process::execute(name, path, *descriptor),
@@ -382,6 +439,14 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::BindSocket { path } => names::bind_socket(path),
         O::Chmod { path, mode } => names::chmod(path, *mode),
         O::Chown { path, uid } => names::chown(path, *uid),
+        O::RemoveTree { path } => names::remove_tree(path),
+        O::Change { path, attribute } => attributes::change(path, *attribute),
+        O::UseFile { path, flags, usage } => descriptors::of_file(path, *flags, *usage),
+        O::UseInherited { number, usage } => descriptors::inherited(*number, *usage),
+        O::UseReceived { from, usage } => descriptors::received(from, *usage),
+        O::UseTaken { pid, number, usage } => descriptors::taken(*pid, *number, *usage),
+        O::PassOwn { path, flags } => descriptors::passed(path, *flags),
+        O::UringPersonality { path, flags } => uring::open_as_personality(path, *flags),
         O::Tcp { address } => network::tcp(*address),
         O::TcpFastOpen { address } => network::tcp_fast_open(*address),
         O::UringTcp { address } => uring::connect(*address),
@@ -426,6 +491,14 @@ impl Operation {
             O::BindSocket { .. } => "bind_socket",
             O::Chmod { .. } => "chmod",
             O::Chown { .. } => "chown",
+            O::RemoveTree { .. } => "remove_tree",
+            O::Change { .. } => "change",
+            O::UseFile { .. } => "use_file",
+            O::UseInherited { .. } => "use_inherited",
+            O::UseReceived { .. } => "use_received",
+            O::UseTaken { .. } => "use_taken",
+            O::PassOwn { .. } => "pass_own",
+            O::UringPersonality { .. } => "uring_personality",
             O::Tcp { .. } => "tcp",
             O::TcpFastOpen { .. } => "tcp_fast_open",
             O::UringTcp { .. } => "uring_tcp",
@@ -437,6 +510,8 @@ impl Operation {
             O::UnixOwn { .. } => "unix_own",
             O::Identity {} => "identity",
             O::Execute { .. } => "execute",
+            O::ExecuteMemory { .. } => "execute_memory",
+            O::Crash {} => "crash",
             O::Fork { .. } => "fork",
             O::Daemon { .. } => "daemon",
             O::Thread { .. } => "thread",

@@ -82,3 +82,25 @@ pub(super) fn chown(path: &Place, uid: u32) -> Outcome {
     let owner = Some(rustix::fs::Uid::from_raw(uid));
     done(rustix::fs::chown(path.path(), owner, None), "chown")
 }
+
+/// What `rm -rf` does.
+pub(super) fn remove_tree(path: &Place) -> Outcome {
+    let mut first = Ok(());
+    let mut note = |result: rustix::io::Result<()>, stage| {
+        if first.is_ok() {
+            first = result.stage(stage);
+        }
+    };
+    for entry in std::fs::read_dir(path).stage("open of the directory")? {
+        let entry = entry.stage("getdents")?;
+        let inner = path.join(entry.file_name().as_encoded_bytes());
+        if entry.file_type().stage("lstat")?.is_dir() {
+            // What it could not remove shows in the end: the directory is not empty.
+            let _ = remove_tree(&inner);
+        } else {
+            note(rustix::fs::unlink(inner.path()), "unlink");
+        }
+    }
+    note(rustix::fs::rmdir(path.path()), "rmdir");
+    first.map(|()| Value::Null)
+}

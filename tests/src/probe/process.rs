@@ -237,6 +237,57 @@ fn start(path: &Place, descriptor: bool) -> Result<(i32, Outcome), Failure> {
     Ok((child.as_raw_nonzero().get(), outcome))
 }
 
+/// The probe in memory, with the operation to perform.
+pub(super) fn execute_memory(name: &str, then: &Operation) -> Answer {
+    in_memory(then).unwrap_or_else(|failure| Answer::new(name, Err(failure)))
+}
+
+fn in_memory(then: &Operation) -> Result<Answer, Failure> {
+    let mut program = std::fs::File::open("/proc/self/exe").stage("open of the program")?;
+    let memory =
+        rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::empty()).stage("memfd_create")?;
+    let mut memory = std::fs::File::from(memory);
+    std::io::copy(&mut program, &mut memory).stage("copy to memory")?;
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let operation = serde_json::to_string(then)
+        .map_err(|_| Failure { errno: Errno::INVAL, stage: "the operation" })?;
+    let output = std::process::Command::new(path)
+        .args(["probe", "one", &operation])
+        .output()
+        .stage("execve of memory")?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| Failure { errno: Errno::CHILD, stage: "the program in memory" })
+}
+
+/// A child that dumps core; an error where it could not.
+pub(super) fn crash(name: &str) -> Answer {
+    match crashed() {
+        Ok((child, outcome)) => Answer { pid: child, ..Answer::new(name, outcome) },
+        Err(failure) => Answer::new(name, Err(failure)),
+    }
+}
+
+fn crashed() -> Result<(i32, Outcome), Failure> {
+    let Some(child) = fork()? else {
+        let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: plain numbers and a valid structure; the signal is for this process.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const all);
+            libc::signal(libc::SIGABRT, libc::SIG_DFL);
+            libc::raise(libc::SIGABRT);
+        }
+        exit_now(1);
+    };
+    let pid = child.as_raw_nonzero().get();
+    let mut status = 0;
+    // SAFETY: our own child, and a valid place for its status.
+    let result = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    checked(result.into(), "waitpid")?;
+    let dumped = libc::WIFSIGNALED(status) && libc::WCOREDUMP(status);
+    let failure = Failure { errno: Errno::ACCESS, stage: "core dump" };
+    Ok((pid, if dumped { Ok(Value::Null) } else { Err(failure) }))
+}
+
 pub(super) fn chroot(root: &Place) -> Result<(), Failure> {
     rustix::process::chroot(root.path()).stage("chroot")?;
     rustix::process::chdir("/").stage("chdir")

@@ -5,7 +5,7 @@
 use super::files::content;
 use super::network::{RawAddress, create, domain_of};
 use super::{Failure, Outcome, Place, Stage, files};
-use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_params, io_uring_setup};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const OP_CONNECT: u8 = 16;
 const OP_OPENAT: u8 = 18;
+const OP_WRITE: u8 = 23;
 const OP_RENAMEAT: u8 = 35;
 const OP_UNLINKAT: u8 = 36;
 /// Always hand the request to a worker thread.
@@ -43,7 +44,9 @@ struct Submission {
     /// `open_flags`, `rename_flags`, `unlink_flags`.
     op_flags: u32,
     user_data: u64,
-    rest: [u64; 3],
+    buffer: u16,
+    personality: u16,
+    rest: [u32; 5],
 }
 
 /// Maps one part of the ring for the life of the process, which is short.
@@ -64,9 +67,26 @@ fn map(ring: &OwnedFd, offset: u64) -> Result<*mut c_void, Failure> {
 
 /// Submits one request and waits for its result, a number that is not negative.
 fn submit(submission: Submission) -> Result<i32, Failure> {
+    submit_as(false, submission)
+}
+
+/// As `submit`, under a personality where `personality`.
+fn submit_as(personality: bool, mut submission: Submission) -> Result<i32, Failure> {
+    /// `IORING_REGISTER_PERSONALITY`
+    const REGISTER_PERSONALITY: u32 = 9;
     let mut parameters = io_uring_params::default();
     // SAFETY: the parameters are valid and ask for nothing.
     let ring = unsafe { io_uring_setup(1, &mut parameters) }.stage("io_uring_setup")?;
+    if personality {
+        // SAFETY: this request takes no argument.
+        let id = unsafe {
+            let nothing = std::ptr::null::<c_void>();
+            let register = libc::SYS_io_uring_register;
+            libc::syscall(register, ring.as_raw_fd(), REGISTER_PERSONALITY, nothing, 0)
+        };
+        let id = files::checked(id, "io_uring_register")?;
+        submission.personality = u16::try_from(id).unwrap_or_default();
+    }
     let sq = map(&ring, OFF_SQ_RING)?;
     let cq = map(&ring, OFF_CQ_RING)?;
     let entries = map(&ring, OFF_SQES)?;
@@ -138,6 +158,33 @@ pub(super) fn unlink(path: &Place) -> Outcome {
         ..Submission::default()
     })?;
     Ok(Value::Null)
+}
+
+pub(super) fn write(file: BorrowedFd<'_>, text: &[u8]) -> Result<(), Failure> {
+    submit(Submission {
+        opcode: OP_WRITE,
+        fd: file.as_raw_fd(),
+        first: text.as_ptr().expose_provenance() as u64,
+        len: u32::try_from(text.len()).unwrap_or_default(),
+        ..Submission::default()
+    })
+    .map(drop)
+}
+
+/// `IORING_OP_OPENAT` under a personality that was registered a moment before.
+pub(super) fn open_as_personality(path: &Place, flags: i32) -> Outcome {
+    let path = c_path(path)?;
+    let file = submit_as(
+        true,
+        Submission {
+            opcode: OP_OPENAT,
+            fd: libc::AT_FDCWD,
+            first: address(&path),
+            op_flags: flags.cast_unsigned(),
+            ..Submission::default()
+        },
+    )?;
+    content(files::owned(file.into())?, flags)
 }
 
 pub(super) fn connect(target: SocketAddr) -> Outcome {

@@ -5,6 +5,18 @@ use crate::probe::{Operation, Place};
 use anyhow::Context as _;
 use libtest_mimic::Trial;
 
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A38", "devices::nodes_cannot_be_made"),
+    ("A38", "devices::others_are_refused"),
+    ("D2.35", "devices::nodes_cannot_be_made"),
+    ("D2.35", "devices::others_are_refused"),
+    ("A1", "kernel_interfaces::nobody_leaves_its_cgroup"),
+    ("A2", "kernel_interfaces::nobody_leaves_its_cgroup"),
+    ("A5", "kernel_interfaces::are_read_only"),
+    ("D2.44", "kernel_interfaces::are_read_only"),
+    ("D5.78", "kernel_interfaces::nobody_leaves_its_cgroup"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("devices::harmless_ones_work", harmless),
@@ -85,6 +97,7 @@ fn nodes() -> anyhow::Result<()> {
         ("character device", libc::S_IFCHR, (1, 1)),
         ("listed character device", libc::S_IFCHR, (1, 3)),
         ("block device", libc::S_IFBLK, (8, 0)),
+        ("whiteout", libc::S_IFCHR, (0, 0)),
     ] {
         let path = ground.absent(&workspace);
         let denial = Denial::by(&["path_mknod"])

@@ -1,15 +1,19 @@
 //! The kernel suite: one file a promise.
 
+mod attributes;
 mod bad_input;
 mod daemons;
 mod devices;
 mod doctor;
+mod guards;
 mod limits;
 mod lsm;
 mod moves;
 mod network;
 mod objects;
 mod orphans;
+mod overlays;
+mod passing;
 mod patterns;
 mod prerequisites;
 mod running;
@@ -29,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         writes::trials(),
         moves::trials(),
         patterns::trials(),
+        attributes::trials(),
+        passing::trials(),
+        overlays::trials(),
+        guards::trials(),
         limits::trials(),
         devices::trials(),
         network::trials(),
@@ -44,4 +52,43 @@ pub(crate) fn trials() -> Vec<Trial> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Which test shows which technique: a row of the table of techniques ("A34") or a case from real
+/// life ("D2.30", part and number), and the name of a test as `--list` prints it.
+pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
+    [
+        objects::ROWS,
+        writes::ROWS,
+        moves::ROWS,
+        attributes::ROWS,
+        passing::ROWS,
+        overlays::ROWS,
+        guards::ROWS,
+        devices::ROWS,
+    ]
+    .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rows_name_tests() {
+        let trials = super::trials();
+        for (row, test) in super::rows() {
+            assert!(trials.iter().any(|trial| trial.name() == test), "{row}: no test {test}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_change_a_file_has_a_test() {
+        let rows = super::rows();
+        let techniques = (29..=45).map(|number| format!("A{number}"));
+        let cases = [20, 22, 26].map(|number| format!("D1.{number}"));
+        let writes = [28, 29, 30, 31, 33, 34, 35, 36, 37, 42, 43, 44, 45];
+        let writes = writes.map(|number| format!("D2.{number}"));
+        for wanted in techniques.chain(cases).chain(writes) {
+            assert!(rows.iter().any(|(row, _)| *row == wanted), "no test for {wanted}");
+        }
+    }
 }

@@ -8,6 +8,19 @@ use crate::probe::{Handle, Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A13", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A14", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A15", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A16", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A17", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A18", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A23", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A43", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A44", "objects::member_cannot_read_a_key_in_any_way"),
+    ("D1.20", "objects::member_cannot_read_a_key_in_any_way"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("objects::member_cannot_read_a_key_in_any_way", member),

@@ -14,13 +14,17 @@ const LONG: &[&str] = &["long unsigned int", "unsigned long"];
 const INT: &[&str] = &["int"];
 const BOOL: &[&str] = &["bool"];
 
+const IDMAP: &[&str] = &["struct mnt_idmap *", "struct user_namespace *"];
+const NAME: &[&str] = &["char *"];
+const VMA: &[&str] = &["struct vm_area_struct *"];
+
 /// Accepted types of each parameter, from `include/linux/lsm_hook_defs.h` of 6.1 to 7.3. The number
 /// of parameters must be the same too: the value that an earlier LSM returned is passed to a
 /// program right behind them. `None` where the program reads no argument at all, or the hook is
 /// none of an LSM.
 fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
     Some(match hook {
-        Hook::FileOpen | Hook::FileTruncate => &[FILE],
+        Hook::FileOpen | Hook::FileTruncate | Hook::FileReceive => &[FILE],
         Hook::PathMknod => &[PATH, DENTRY, MODE, UNSIGNED],
         Hook::PathMkdir => &[PATH, DENTRY, MODE],
         Hook::PathSymlink => &[PATH, DENTRY, &["char *"]],
@@ -30,6 +34,13 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::PathTruncate => &[PATH],
         Hook::PathChmod => &[PATH, MODE],
         Hook::PathChown => &[PATH, &["kuid_t"], &["kgid_t"]],
+        Hook::InodeSetattr => &[IDMAP, DENTRY, &["struct iattr *"]],
+        Hook::InodeSetxattr => &[IDMAP, DENTRY, NAME, &["void *"], &["size_t"], INT],
+        Hook::InodeRemovexattr | Hook::InodeRemoveAcl => &[IDMAP, DENTRY, NAME],
+        Hook::InodeSetAcl => &[IDMAP, DENTRY, NAME, &["struct posix_acl *"]],
+        Hook::InodeFileSetattr => &[DENTRY, &["struct file_kattr *", "struct fileattr *"]],
+        Hook::MmapFile => &[FILE, LONG, LONG, LONG],
+        Hook::FileMprotect => &[VMA, LONG, LONG],
         // `u64` since 6.18.
         Hook::TaskAlloc => &[TASK, &["long unsigned int", "unsigned long", "u64"]],
         Hook::SocketCreate => &[INT, INT, INT, INT],
@@ -60,11 +71,24 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         | Hook::KernelModuleRequest
         | Hook::Syslog
         | Hook::Settime
+        | Hook::UringOverrideCreds
         | Hook::Connect4
         | Hook::Connect6
         | Hook::Sendmsg4
         | Hook::Sendmsg6 => return None,
     })
+}
+
+/// Other parameters that a hook has on some kernels or in one way of attaching, and the program that
+/// was written for them.
+fn variant(hook: Hook) -> Option<(&'static [&'static [&'static str]], &'static str)> {
+    match hook {
+        // Before 6.3 LSMs do not get the first one.
+        Hook::InodeSetattr => Some((&[DENTRY, &["struct iattr *"]], "inode_setattr_of_two")),
+        // What asks the LSMs gets only what the caller asked for.
+        Hook::MmapFile => Some((&[FILE, LONG, LONG], "mmap_file_of_three")),
+        _ => None,
+    }
 }
 
 /// What it means where the kernel lacks a hook.
@@ -84,6 +108,23 @@ fn absence(hook: Hook) -> &'static str {
         }
         Hook::PathChmod => "modes could be changed anywhere",
         Hook::PathChown => "owners could be changed anywhere",
+        Hook::InodeSetattr => "times of files could be changed anywhere",
+        Hook::InodeSetxattr | Hook::InodeRemovexattr => {
+            "extended attributes of files could be changed anywhere"
+        }
+        Hook::InodeSetAcl | Hook::InodeRemoveAcl => {
+            "nothing is lost: before 6.2 the kernel asks `inode_setxattr` and `inode_removexattr` in \
+             their place"
+        }
+        Hook::InodeFileSetattr => {
+            "nothing is lost: before 6.17 flags of files are changed by `ioctl` only"
+        }
+        Hook::MmapFile | Hook::FileMprotect => {
+            "files could be changed through descriptors that somebody else opened, and any file be \
+             executed"
+        }
+        Hook::FileReceive => "files and sockets that somebody else opened could be used",
+        Hook::UringOverrideCreds => "io_uring could act with credentials of somebody else",
         Hook::TaskAlloc => "a child could leave the session",
         Hook::SocketCreate => "kinds of sockets that no address rule sees could be made",
         Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
@@ -130,6 +171,8 @@ pub struct HookFact {
     pub hook: Hook,
     /// Whether the programs can use it.
     pub state: HookState,
+    /// Name of the program for the parameters that it has.
+    pub program: &'static str,
     /// What it means where it is absent.
     pub absence: &'static str,
     /// Nothing is enforced without it.
@@ -175,16 +218,29 @@ pub(super) fn hooks(btf: &Btf, way: Way) -> Result<Vec<HookFact>, BtfError> {
                 Way::ModifyReturn => modify_return::function(hook),
             };
             let found = btf.function(&function)?;
+            let other = |found: &[Param]| {
+                variant(hook).filter(|(params, _)| fits(found, params)).map(|(_, program)| program)
+            };
+            let mut program = hook.name();
             let state = match (found, expected(hook)) {
                 (None, _) => HookState::Absent,
-                (Some(found), Some(params)) if !fits(&found, params) => HookState::Changed {
-                    found,
-                    expected: params.iter().filter_map(|types| types.first().copied()).collect(),
+                (Some(found), Some(params)) if !fits(&found, params) => match other(&found) {
+                    Some(name) => {
+                        program = name;
+                        HookState::Present
+                    }
+                    None => HookState::Changed {
+                        found,
+                        expected: params
+                            .iter()
+                            .filter_map(|types| types.first().copied())
+                            .collect(),
+                    },
                 },
                 _ => HookState::Present,
             };
             let required = need == Need::Required;
-            Ok(HookFact { hook, state, absence: absence(hook), required })
+            Ok(HookFact { hook, state, program, absence: absence(hook), required })
         })
         .collect()
 }
@@ -229,7 +285,32 @@ mod tests {
         let facts = hooks(&Btf::parse(Builder::new().finish()).unwrap(), Way::BpfLsm).unwrap();
         let tolerated: Vec<Hook> =
             facts.iter().filter(|fact| !fact.stops()).map(|fact| fact.hook).collect();
-        assert_eq!(tolerated, [Hook::FileTruncate, Hook::FileIoctlCompat]);
+        assert_eq!(
+            tolerated,
+            [
+                Hook::FileTruncate,
+                Hook::InodeSetAcl,
+                Hook::InodeRemoveAcl,
+                Hook::InodeFileSetattr,
+                Hook::FileIoctlCompat
+            ]
+        );
+    }
+
+    #[test]
+    fn the_program_fits_the_parameters() {
+        for (two, program) in [(false, "inode_setattr"), (true, "inode_setattr_of_two")] {
+            let mut b = Builder::new();
+            let [idmap, dentry, attr] = ["mnt_idmap", "dentry", "iattr"].map(|name| {
+                let structure = b.structure(name, 8, &[]);
+                b.pointer(structure)
+            });
+            let all = [("idmap", idmap), ("dentry", dentry), ("attr", attr)];
+            b.function("bpf_lsm_inode_setattr", &all[usize::from(two)..]);
+            let facts = hooks(&Btf::parse(b.finish()).unwrap(), Way::BpfLsm).unwrap();
+            let fact = facts.iter().find(|fact| fact.hook == Hook::InodeSetattr).unwrap();
+            assert_eq!((&fact.state, fact.program), (&HookState::Present, program));
+        }
     }
 
     #[test]

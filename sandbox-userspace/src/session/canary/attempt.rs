@@ -12,7 +12,7 @@ pub enum Class {
     /// Reading.
     #[serde(rename = "files.read")]
     FilesRead,
-    /// Opening for writing.
+    /// Opening for writing; mapping and receiving what is open for it.
     #[serde(rename = "files.write")]
     FilesWrite,
     /// Making files, directories, symbolic links.
@@ -119,6 +119,14 @@ pub(super) enum Act {
     TruncateInherited,
     Chmod(&'static str),
     Chown(&'static str),
+    /// Sets times.
+    Touch(&'static str),
+    /// Sets an extended attribute.
+    Mark(&'static str),
+    /// Maps the file whose descriptor was inherited, shared and for writing.
+    MapInherited,
+    /// Passes that descriptor to itself.
+    ReceiveInherited,
     TcpConnect(To, Port),
     UdpConnect(To, Port),
     UdpSend(To, Port),
@@ -276,6 +284,11 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("chmod outside", FilesAttributes, Act::Chmod("chmod"), &[Hook::PathChmod], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
         pass("chown within", FilesAttributes, Act::Chown("w/chown")),
         deny("chown outside", FilesAttributes, Act::Chown("chown"), &[Hook::PathChown], Access::ATTRIBUTES, DEFAULT, &["chown"]),
+        pass("times within", FilesAttributes, Act::Touch("w/chmod")),
+        deny("times outside", FilesAttributes, Act::Touch("chmod"), &[Hook::InodeSetattr], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
+        deny("extended attribute outside", FilesAttributes, Act::Mark("chmod"), &[Hook::InodeSetxattr], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
+        deny("map an inherited file", FilesWrite, Act::MapInherited, &[Hook::MmapFile], Access::WRITE, DEFAULT, &[INHERITED]),
+        deny("receive a descriptor", FilesWrite, Act::ReceiveInherited, &[Hook::FileReceive], Access::WRITE, DEFAULT, &[INHERITED]),
         pass("tcp4 allowed", NetworkV4, Act::TcpConnect(To::V4, Allowed)),
         deny("tcp4 connect", NetworkV4, Act::TcpConnect(To::V4, Other), &[Hook::Connect4], Access::CONNECT, DEFAULT, &[]),
         pass("tcp6 allowed", NetworkV6, Act::TcpConnect(To::V6, Allowed)),
@@ -318,7 +331,7 @@ pub(super) struct Orders {
     pub(super) dir: std::path::PathBuf,
     /// A cgroup that is not its own.
     pub(super) cgroup: std::path::PathBuf,
-    /// Descriptor of [`INHERITED`], open for writing.
+    /// Descriptor of [`INHERITED`], open for reading and writing.
     pub(super) inherited: i32,
     /// Ports of `127.0.0.1`: allowed, other.
     pub(super) v4: (u16, u16),

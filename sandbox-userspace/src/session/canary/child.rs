@@ -7,9 +7,10 @@ use rustix::mount;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::process::{self, Pid};
 use std::ffi::CString;
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -85,6 +86,16 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         }
         Act::Chmod(name) => fs::chmod(at(name), Mode::RUSR),
         Act::Chown(name) => fs::chown(at(name), Some(fs::Uid::ROOT), Some(fs::Gid::ROOT)),
+        Act::Touch(name) => {
+            let now = fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
+            let times = fs::Timestamps { last_access: now, last_modification: now };
+            fs::utimensat(fs::CWD, at(name), &times, fs::AtFlags::empty())
+        }
+        Act::Mark(name) => {
+            fs::setxattr(at(name), "user.sandbox", b"canary", fs::XattrFlags::empty())
+        }
+        Act::MapInherited => map(orders.inherited),
+        Act::ReceiveInherited => receive(orders.inherited),
         Act::TcpConnect(to, port) => {
             let socket = socket(to, SocketType::STREAM)?;
             net::connect(&socket, &address(orders, to, port))
@@ -155,6 +166,38 @@ fn truncate(path: &Path) -> Result<()> {
     match unsafe { libc::truncate(path.as_ptr(), 0) } {
         0 => Ok(()),
         _ => Err(last_errno()),
+    }
+}
+
+/// Maps a page of a file, shared and for writing, for as long as this process lives.
+fn map(file: i32) -> Result<()> {
+    const PAGE: usize = 4096;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping, at a place that the kernel chooses; nobody uses it.
+    match unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, file, 0) } {
+        libc::MAP_FAILED => Err(last_errno()),
+        _ => Ok(()),
+    }
+}
+
+/// Passes a descriptor to itself. The kernel says nothing where it withholds one.
+fn receive(file: i32) -> Result<()> {
+    let (to, from) =
+        net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: the parent says that it is open, and nobody closes it.
+    let file = [unsafe { BorrowedFd::borrow_raw(file) }];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = net::SendAncillaryBuffer::new(&mut space);
+    control.push(net::SendAncillaryMessage::ScmRights(&file));
+    net::sendmsg(&to, &[IoSlice::new(b"x")], &mut control, SendFlags::empty())?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = net::RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = net::RecvFlags::CMSG_CLOEXEC;
+    net::recvmsg(&from, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    match control.drain().next() {
+        Some(_) => Ok(()),
+        None => Err(Errno::ACCESS),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// Both stages in this process, which nothing confines.
 fn unconfined(scratch: &Scratch, ports: &Ports) -> [Answer; 2] {
-    let file = OpenOptions::new().write(true).open(scratch.dir.join(INHERITED)).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(scratch.dir.join(INHERITED)).unwrap();
     let orders = Orders {
         dir: scratch.dir.clone(),
         // No cgroup: the kernel refuses to make a process there.
