@@ -22,7 +22,7 @@ pub(super) fn change(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dent
             return 0;
         }
         let place = path::place(state, member, dentry);
-        let decision = decide::access(&place, Access::ATTRIBUTES);
+        let decision = decide::access(place, Access::ATTRIBUTES);
         if !decision.allowed() && is_nested() {
             return 0;
         }

@@ -70,7 +70,7 @@ pub(super) fn open(
     let place = path::place(state, member, dentry);
     let decision = match device(member, dentry, wanted) {
         Some(decision) => decision,
-        None => decide::access(&place, wanted),
+        None => decide::access(place, wanted),
     };
     // A file of an overlay's layer, opened or copied for a member that may open it in the overlay.
     if !decision.allowed() && is_nested() {
@@ -134,7 +134,7 @@ pub(crate) fn file_truncate(ctx: LsmContext) -> i32 {
             return 0;
         }
         let place = path::place(state, member, dentry);
-        let decision = decide::access(&place, Access::WRITE);
+        let decision = decide::access(place, Access::WRITE);
         finish::path(Hook::FileTruncate, member, decision, dentry)
     })
 }

@@ -51,7 +51,7 @@ fn member(
 fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted: Access) -> i32 {
     member(ctx, previous, hook, |member, state| {
         let place = path::place(state, member, dentry);
-        finish::path(hook, member, decide::access(&place, wanted), dentry)
+        finish::path(hook, member, decide::access(place, wanted), dentry)
     })
 }
 

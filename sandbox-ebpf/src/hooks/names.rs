@@ -27,7 +27,7 @@ pub(crate) fn path_mknod(ctx: LsmContext) -> i32 {
         let decision = if matches!(mode & S_IFMT, S_IFCHR | S_IFBLK) {
             Decision::deny(Reason::Device, Access::CREATE)
         } else {
-            decide::access(&place, Access::CREATE)
+            decide::access(place, Access::CREATE)
         };
         finish::path(Hook::PathMknod, member, decision, dentry)
     })

@@ -87,5 +87,5 @@ fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
         return finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::CONNECT));
     };
     let place = path::place(state, member, dentry);
-    finish::path(hook, member, decide::unix(&place), dentry)
+    finish::path(hook, member, decide::unix(place), dentry)
 }

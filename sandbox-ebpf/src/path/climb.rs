@@ -41,10 +41,28 @@ pub(super) fn climb(chain: &mut Chain, dentry: Dentry) {
         ptr::write_volatile(&raw mut chain.depth, depth as u32);
         ptr::write_volatile(&raw mut chain.ended, end);
         if ptr::read_volatile(&raw const chain.ended) == ended::NO {
-            let mut context = Context { chain };
-            let steps = (WALK_DEPTH - TYPED + 1) as u32;
-            bpf_loop(steps, step as *mut c_void, (&raw mut context).cast(), 0);
+            on(chain);
         }
+    }
+}
+
+/// All the way, for an event. Slower, but with little for the verifier to follow.
+#[inline(always)]
+pub(super) fn all(chain: &mut Chain, dentry: Dentry) {
+    chain.top = dentry.address();
+    chain.fault = 0;
+    chain.depth = 0;
+    chain.ended = ended::NO;
+    on(chain);
+}
+
+/// From `top` on.
+#[inline(always)]
+fn on(chain: &mut Chain) {
+    let mut context = Context { chain };
+    // SAFETY: the context outlives the call, and the verifier follows `step`.
+    unsafe {
+        bpf_loop(WALK_DEPTH as u32 + 1, step as *mut c_void, (&raw mut context).cast(), 0);
     }
 }
 
@@ -54,7 +72,7 @@ struct Context {
 
 /// One level. Returns 1 to stop.
 unsafe extern "C" fn step(_index: u32, context: *mut Context) -> c_long {
-    // SAFETY: `climb` passes its own context, and the verifier follows the pointers.
+    // SAFETY: `on` passes its own context, and the verifier follows the pointers.
     let chain = unsafe { &mut *(*context).chain };
     let Some(parent) = chain.top.parent() else {
         chain.fault = Reason::Unreadable as u32;

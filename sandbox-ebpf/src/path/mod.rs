@@ -66,13 +66,13 @@ pub(crate) mod ended {
 /// By way of the task's own memory, which the verifier keeps no account of: places on the stack would
 /// multiply the cases that it follows.
 #[inline(always)]
-pub(crate) fn place(state: &mut TaskState, member: &Member, dentry: Dentry) -> Place {
+pub(crate) fn place<'a>(state: &'a mut TaskState, member: &Member, dentry: Dentry) -> &'a Place {
     let mut fault = u32::from(member.fault);
     if fault == 0 {
         fault = locate(&mut state.key, &member.subject, dentry, &mut state.place);
     }
     state.place.fault = fault;
-    state.place
+    &state.place
 }
 
 /// Finds the places of two objects; they are then in `state.first` and `state.place`.
@@ -197,9 +197,7 @@ pub(crate) fn names(dentry: Dentry) -> *mut Chain {
     let chain = CHAINS.of_current(true);
     if !chain.is_null() {
         // SAFETY: not null, and nobody else has this task's storage at hand.
-        let chain = unsafe { &mut *chain };
-        chain.cached = 0;
-        climb::climb(chain, dentry);
+        climb::all(unsafe { &mut *chain }, dentry);
     }
     chain
 }
