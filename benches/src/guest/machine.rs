@@ -98,9 +98,13 @@ fn session(policy: Policy, rows: &[Row], who: Who) -> Result<()> {
     let mut session = Session::start(policy, who != Who::Uncached)?;
     let mut bystander = Hand::free()?;
     bystander.must_be_free(&session.denied)?;
+    // By another hand: what one has done before decides how much memory there is to be copied
+    // when it forks.
+    let mut warmer = Hand::free()?;
     for tree in 0..TREES {
-        bystander.warm(tree)?;
+        warmer.warm(tree)?;
     }
+    warmer.finish()?;
     for row in rows {
         tell(&mut session.member, row.operation, Some(policy), who)?;
     }

@@ -7,16 +7,26 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use sandbox_benches::{Operation, Policy, Row, Who};
 use serde::{Deserialize, Serialize};
 
 use super::results::Results;
 use super::{committed, series};
 
-/// A number that changed by more than either of these is told of.
-const INSTRUCTIONS: f64 = 15.0;
+/// A price without any session is the kernel's: told of when it changed by more than so many
+/// percent.
 const PERCENT: f64 = 2.0;
-/// What the counting itself cannot tell apart: so many times the distance of the two least batches.
-const SPREADS: f64 = 3.0;
+
+/// What is added to it is ours: told of when it changed by more than so many instructions. Two
+/// boots do not agree better where memory is freed behind the back of who is counted.
+fn tolerance(operation: Operation) -> f64 {
+    match operation {
+        Operation::ForkExec => 1000.0,
+        Operation::Socket => 250.0,
+        Operation::TcpConnect => 100.0,
+        _ => 15.0,
+    }
+}
 
 pub(crate) fn path() -> PathBuf {
     committed("baseline.json")
@@ -63,18 +73,28 @@ impl Baseline {
         }
     }
 
-    /// The numbers of these results that changed.
+    /// The numbers of these results that changed: of a row's price without session, and of what
+    /// others add to it.
     pub(crate) fn drifts(&self, results: &Results) -> Vec<Drift> {
         let saved = series(&results.release).ok().and_then(|series| self.0.get(&series));
         let Some(saved) = saved else { return Vec::new() };
-        let drift = |(row, who, now): (String, String, &sandbox_benches::Measurement)| {
-            let was = *saved.rows.get(&row)?.get(&who)?;
-            let is = now.instructions;
-            let change = (is - was).abs();
-            let much = change > INSTRUCTIONS || 100.0 * change > PERCENT * was;
-            (much && change > SPREADS * now.spread).then_some(Drift { row, who, was, is })
-        };
-        results.all().filter_map(drift).collect()
+        let mut drifts = Vec::new();
+        for (row, who, is) in results.all() {
+            let of = |row: Row, who: Who| saved.rows.get(&row.to_string())?.get(&who.to_string());
+            let Some(&was) = of(row, who) else { continue };
+            let drifted = if who == Who::None {
+                100.0 * (is - was).abs() > PERCENT * was
+            } else {
+                let bare = Row { policy: Policy::Default, ..row };
+                let bare = of(bare, Who::None).zip(results.cost(bare, Who::None));
+                let Some((none_was, none_is)) = bare else { continue };
+                ((is - none_is) - (was - none_was)).abs() > tolerance(row.operation)
+            };
+            if drifted {
+                drifts.push(Drift { row: row.to_string(), who: who.to_string(), was, is });
+            }
+        }
+        drifts
     }
 }
 
@@ -82,9 +102,9 @@ impl Baseline {
 pub(crate) fn save(path: &Path, results: &Results) -> Result<()> {
     let mut baseline = Baseline::read(path)?;
     let mut numbers = Numbers { release: results.release.clone(), rows: BTreeMap::new() };
-    for (row, who, one) in results.all() {
-        let rounded = (one.instructions * 10.0).round() / 10.0;
-        numbers.rows.entry(row).or_default().insert(who, rounded);
+    for (row, who, instructions) in results.all() {
+        let rounded = (instructions * 10.0).round() / 10.0;
+        numbers.rows.entry(row.to_string()).or_default().insert(who.to_string(), rounded);
     }
     baseline.0.insert(series(&results.release)?, numbers);
     let text = serde_json::to_string_pretty(&baseline)? + "\n";
@@ -95,24 +115,25 @@ pub(crate) fn save(path: &Path, results: &Results) -> Result<()> {
 mod tests {
     use super::super::goals::tests::results;
     use super::*;
-    use sandbox_benches::{Operation, Who};
 
     #[test]
     fn what_was_saved_is_compared_with() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("baseline.json");
-        let open = |member| results(Operation::Open { depth: 2 }, 7205.0, &[(Who::Member, member)]);
-        assert!(Baseline::read(&path)?.drifts(&open(7700.0)).is_empty());
-        save(&path, &open(7700.0))?;
+        let open =
+            |none, member| results(Operation::Open { depth: 2 }, none, &[(Who::Member, member)]);
+        assert!(Baseline::read(&path)?.drifts(&open(7205.0, 7700.0)).is_empty());
+        save(&path, &open(7205.0, 7700.0))?;
         let saved = Baseline::read(&path)?;
-        assert!(saved.drifts(&open(7715.0)).is_empty());
-        let drifts = saved.drifts(&open(7716.0));
+        assert!(saved.drifts(&open(7205.0, 7715.0)).is_empty());
+        let drifts = saved.drifts(&open(7205.0, 7716.0));
         assert_eq!(drifts.len(), 1);
         assert_eq!(drifts[0].to_string(), "open+close d2, member: 7700 to 7716 (+16, +0.2 %)");
-        // Small numbers by their percentage.
-        let small = |member| results(Operation::Getppid, 322.0, &[(Who::Member, member)]);
-        save(&path, &small(322.0))?;
-        assert_eq!(Baseline::read(&path)?.drifts(&small(330.0)).len(), 1);
+        // The kernel itself became dearer, and we did not.
+        assert!(saved.drifts(&open(7305.0, 7800.0)).is_empty());
+        let drifts = saved.drifts(&open(7405.0, 7900.0));
+        assert_eq!(drifts.len(), 1);
+        assert_eq!(drifts[0].who, "none");
         Ok(())
     }
 }

@@ -20,9 +20,9 @@ use crate::machine::Machine;
 use crate::vm;
 use results::Results;
 
-/// Addresses decide how long the chains of the kernel's hash tables are: they are the same in every
-/// boot.
-const CMDLINE: &str = "nokaslr";
+/// Addresses decide how long the chains of the kernel's hash tables are, and how many page tables
+/// a process has: they are the same in every boot, and for everyone who is compared.
+const CMDLINE: &str = "nokaslr norandmaps";
 const TIMEOUT: Duration = Duration::from_mins(30);
 
 #[derive(clap::Args)]

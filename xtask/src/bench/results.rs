@@ -67,12 +67,12 @@ impl Results {
         Some(100.0 * self.added(row, who)? / self.cost(row, Who::None)?)
     }
 
-    /// Every number with its row's name and its column's, and how far it may be off.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (String, String, &Measurement)> {
+    /// Every number, with its row and who it is about. What is the same under every policy stands
+    /// in the row of the default policy.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Row, Who, f64)> {
         self.numbers.values().map(|one| {
             let policy = one.policy.unwrap_or(Policy::Default);
-            let row = Row { operation: one.operation, policy };
-            (row.to_string(), one.who.to_string(), one)
+            (Row { operation: one.operation, policy }, one.who, one.instructions)
         })
     }
 }
