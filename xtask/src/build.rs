@@ -94,7 +94,7 @@ fn programs(debug: bool, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
     cargo
         .current_dir(workspace())
         .args(["build", "--quiet", "--package", "sandbox-userspace", "--package", "sandbox-tests"])
-        .args(["--bins", "--target", TARGET, "--target-dir"])
+        .args(["--package", "sandbox-benches", "--bins", "--target", TARGET, "--target-dir"])
         .arg(target)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("SANDBOX_BPF_OBJECT", object);

@@ -254,7 +254,7 @@ impl Machine {
             qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
         }
         if self.icount {
-            qemu.args(["-icount", "shift=0,sleep=off"]);
+            qemu.args(["-icount", "shift=0,sleep=off", "-seed", "1"]);
         }
         if let Some(disk) = &self.disk {
             let disk = disk.display().to_string().replace(',', ",,");

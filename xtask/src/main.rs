@@ -1,6 +1,7 @@
 //! Builds, boots and tests the project. `cargo xtask --help` lists the verbs; one file each.
 
 mod apt;
+mod bench;
 mod build;
 mod cache;
 mod command;
@@ -42,6 +43,8 @@ enum Verb {
     Vm(vm::Args),
     /// Run the tests: on this host, and in machines with each kernel
     Test(test::Args),
+    /// Count what enforcement costs, in instructions; status 1 when a goal is missed
+    Bench(bench::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
     /// Check format, lints, and licences and sources of dependencies
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::main(&args),
         Verb::Vm(args) => vm::main(&args),
         Verb::Test(args) => Ok(test::main(&args)),
+        Verb::Bench(args) => bench::main(&args),
         Verb::Run(args) => run::main(&args),
         Verb::Lint => lint::main(),
     };

@@ -19,6 +19,7 @@ mod prerequisites;
 mod running;
 mod sockets;
 mod unix;
+mod verifier;
 mod writes;
 
 pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
@@ -48,6 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         bad_input::trials(),
         prerequisites::trials(),
         lsm::trials(),
+        verifier::trials(),
     ]
     .into_iter()
     .flatten()
