@@ -90,9 +90,6 @@ pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<btf_maps::Array<Patterns, 1>, 
 /// What directories pass on, see `path::cache`. 5 MiB.
 #[map]
 pub(crate) static NODES: Array<Entry> = Array::with_max_entries(ENTRIES as u32, 0);
-/// The one entry: raised whenever a directory may have another place than before.
-#[map]
-pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =

@@ -4,12 +4,10 @@
 //! nothing that was found before can be used after. New superblocks may have the device number of one
 //! that is gone: see `mounts::sb_kern_mount`.
 
-use crate::kernel::task;
 use crate::kernel::vfs::Renaming;
-use crate::maps::EPOCH;
+use crate::path::cache;
 use aya_ebpf::macros::fexit;
 use aya_ebpf::programs::FExitContext;
-use core::ptr;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
@@ -22,7 +20,7 @@ pub(crate) fn vfs_rename(ctx: FExitContext) -> i32 {
     if is_directory(renaming.dentry().inode().mode())
         || is_directory(renaming.other().inode().mode())
     {
-        raise();
+        cache::forget();
     }
     0
 }
@@ -30,23 +28,11 @@ pub(crate) fn vfs_rename(ctx: FExitContext) -> i32 {
 /// `int vfs_rmdir(…)`, fs/namei.c.
 #[fexit(function = "vfs_rmdir")]
 pub(crate) fn vfs_rmdir(_ctx: FExitContext) -> i32 {
-    raise();
+    cache::forget();
     0
 }
 
 #[inline(always)]
 fn is_directory(mode: u32) -> bool {
     mode & S_IFMT == S_IFDIR
-}
-
-/// From now on nothing found before is used.
-///
-/// The epoch is the time, for that is a number that it never had: a counter without atomic addition
-/// could be set back by a task that was interrupted between reading and writing it.
-#[inline(always)]
-pub(super) fn raise() {
-    if let Some(epoch) = EPOCH.get_ptr_mut(0) {
-        // SAFETY: a map's value, aligned.
-        unsafe { ptr::write_volatile(epoch, task::boot_time()) };
-    }
 }

@@ -32,11 +32,12 @@ const O_TMPFILE: u32 = 0o20_000_000;
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
     member(&ctx, 1, Hook::FileOpen, |member, state| {
-        let mut wanted = opened_for(file);
-        if file.flags() & O_TMPFILE != 0 {
+        let flags = file.flags();
+        let mut wanted = opened_with(file, flags);
+        if flags & O_TMPFILE != 0 {
             wanted = wanted.union(Access::CREATE);
         }
-        if file.flags() & FMODE_EXEC != 0 {
+        if flags & FMODE_EXEC != 0 {
             wanted = wanted.union(Access::EXECUTE);
         }
         open(state, Hook::FileOpen, member, file, wanted)
@@ -47,7 +48,12 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
 /// gives neither, only `ioctl`: it must be allowed both.
 #[inline(always)]
 pub(super) fn opened_for(file: File) -> Access {
-    if file.flags() & O_ACCMODE == O_ACCMODE {
+    opened_with(file, file.flags())
+}
+
+#[inline(always)]
+fn opened_with(file: File, flags: u32) -> Access {
+    if flags & O_ACCMODE == O_ACCMODE {
         BOTH
     } else {
         Access::from_bits_retain(file.mode() & BOTH.bits())
@@ -64,10 +70,11 @@ pub(super) fn open(
     wanted: Access,
 ) -> i32 {
     let dentry = file.dentry();
-    if dentry.superblock().is_anonymous() {
+    let superblock = dentry.superblock();
+    if superblock.is_anonymous() {
         return 0;
     }
-    let place = path::place(state, member, dentry);
+    let place = path::place_in(state, member, dentry, superblock);
     let decision = match device(member, dentry, wanted) {
         Some(decision) => decision,
         None => decide::access(place, wanted),

@@ -4,7 +4,8 @@
 //! serving itself other files (an overlay over a protected directory) and from taking the pins away
 //! with an unmount.
 
-use super::{directories, never};
+use super::never;
+use crate::path::cache;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
@@ -27,7 +28,7 @@ pub(crate) fn sb_remount(_ctx: LsmContext) -> i32 {
 /// superblock may have the device number of one that is gone.
 #[lsm(hook = "sb_kern_mount")]
 pub(crate) fn sb_kern_mount(_ctx: LsmContext) -> i32 {
-    directories::raise();
+    cache::forget();
     never(Hook::SbKernMount, Access::MOUNT)
 }
 

@@ -219,16 +219,16 @@ impl Inode {
         if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
     }
 
-    /// `i_ino`; 0 where there is no inode.
+    /// `i_ino` and `i_generation`, which name a directory; zeros where there is no inode.
     #[inline(always)]
-    pub(crate) fn number(self) -> u64 {
-        if self.exists() { load(self.0, &LAYOUT.inode_ino) } else { 0 }
+    pub(crate) fn identity(self) -> (u64, u32) {
+        (load(self.0, &LAYOUT.inode_ino), load(self.0, &LAYOUT.inode_generation))
     }
 
-    /// `i_generation`; 0 where there is no inode.
+    /// Number of names; 0 once it is removed, and where there is no inode.
     #[inline(always)]
-    pub(crate) fn generation(self) -> u32 {
-        if self.exists() { load(self.0, &LAYOUT.inode_generation) } else { 0 }
+    pub(crate) fn links(self) -> u32 {
+        load(self.0, &LAYOUT.inode_nlink)
     }
 
     /// `i_rdev`, kernel encoding; 0 where there is no inode.

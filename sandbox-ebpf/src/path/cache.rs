@@ -12,9 +12,11 @@
 //! The entries are written without a lock. What is read while another task writes is a mixture, which
 //! the sum over its words gives away; it is then as if nothing had been found.
 
+use crate::kernel::task;
 use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
 use crate::layout::NODE_CACHE;
-use crate::maps::{EPOCH, NODES};
+use crate::maps::NODES;
+use core::cell::UnsafeCell;
 use core::ptr;
 use sandbox_common::path::Inherited;
 
@@ -45,6 +47,24 @@ pub(crate) struct Key {
     dev: u64,
 }
 
+/// Raised whenever a directory may have another place than before. A variable, not a map: no lookup.
+static EPOCH: Epoch = Epoch(UnsafeCell::new(0));
+
+struct Epoch(UnsafeCell<u64>);
+
+// SAFETY: read and written whole, by volatile accesses.
+unsafe impl Sync for Epoch {}
+
+/// From now on nothing found before is used.
+///
+/// The epoch is the time, for that is a number that it never had: a counter without atomic addition
+/// could be set back by a task that was interrupted between reading and writing it.
+#[inline(always)]
+pub(crate) fn forget() {
+    // SAFETY: as above.
+    unsafe { ptr::write_volatile(EPOCH.0.get(), task::boot_time()) };
+}
+
 impl Key {
     /// Names nothing.
     pub(super) const NONE: Self = Self { ino: 0, epoch: 0, generation_slot: 0, dev: 0 };
@@ -57,33 +77,37 @@ impl Key {
         if !NODE_CACHE.on() || !superblock.numbers_are_unique() {
             return false;
         }
-        let Some(epoch) = EPOCH.get_ptr(0) else { return false };
-        // SAFETY: a map's value; others raise it meanwhile. One more, so that none is 0.
-        self.epoch = unsafe { ptr::read_volatile(epoch) } + 1;
+        // SAFETY: others raise it meanwhile. One more, so that none is 0.
+        self.epoch = unsafe { ptr::read_volatile(EPOCH.0.get()) } + 1;
         self.generation_slot = u64::from(slot) << 32;
         self.dev = u64::from(superblock.dev());
         true
     }
 
     #[inline(always)]
-    fn name(&mut self, ino: u64, generation: u32) {
+    pub(super) fn name(&mut self, ino: u64, generation: u32) {
         self.ino = ino;
         self.generation_slot = self.generation_slot >> 32 << 32 | u64::from(generation);
+    }
+
+    #[inline(always)]
+    fn mixed(&self) -> u64 {
+        let bits = self.ino ^ self.generation_slot.rotate_left(20) ^ self.dev.rotate_left(40);
+        bits.wrapping_mul(FACTOR)
     }
 
     /// Where the entry lies if there is one.
     #[inline(always)]
     fn entry(&self) -> Option<*mut u64> {
-        let mixed = (self.ino ^ self.generation_slot.rotate_left(20)).wrapping_mul(FACTOR);
-        NODES.get_ptr_mut((mixed >> 48) as u32 & (ENTRIES as u32 - 1)).map(|entry| entry.cast())
+        let index = (self.mixed() >> 48) as u32 & (ENTRIES as u32 - 1);
+        NODES.get_ptr_mut(index).map(|entry| entry.cast())
     }
 
+    /// Over all that an entry holds. No secret: its words are compared besides, and nobody chooses what
+    /// two tasks that write at once leave behind.
     #[inline(always)]
     fn sum(&self, below: Words) -> u64 {
-        let mut sum = self.ino.wrapping_mul(FACTOR);
-        sum = (sum ^ self.epoch).wrapping_mul(FACTOR);
-        sum = (sum ^ self.generation_slot).wrapping_mul(FACTOR);
-        sum = (sum ^ self.dev).wrapping_mul(FACTOR);
+        let mut sum = (self.mixed() ^ self.epoch).wrapping_mul(FACTOR);
         sum = (sum ^ below.0).wrapping_mul(FACTOR);
         sum = (sum ^ below.1).wrapping_mul(FACTOR);
         sum = (sum ^ below.2).wrapping_mul(FACTOR);
@@ -99,38 +123,43 @@ type Words = (u64, u64, u64, u64, u64);
 /// Copies to `below` what a directory passes on. False where that is not known.
 #[inline(always)]
 pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bool {
-    let inode = directory.inode();
-    key.name(inode.number(), inode.generation());
+    let (ino, generation) = directory.inode().identity();
+    key.name(ino, generation);
     let Some(entry) = key.entry() else { return false };
     // SAFETY: within the entry. Another task may write meanwhile, which the sum tells.
     let word = |at: usize| unsafe { ptr::read_volatile(entry.add(at)) };
     let words = read(word_at(entry, KEY));
-    // One branch: the verifier follows each.
+    // One branch, for the verifier follows each; and not for the compiler to split again.
     let differs = word(0) ^ key.ino
         | word(1) ^ key.epoch
         | word(2) ^ key.generation_slot
         | word(3) ^ key.dev
         | word(KEY + BELOW) ^ key.sum(words);
-    if differs != 0 {
+    if super::opaque(differs) != 0 {
         return false;
     }
     write(ptr::from_mut(below).cast(), words);
     true
 }
 
+/// Enters what a directory passes on that only its address is known of.
+#[inline(always)]
+pub(super) fn put_at(key: &mut Key, directory: DentryAddress, below: &Inherited) {
+    if let Some(inode) = directory.inode()
+        && let (Some(ino), Some(generation), Some(links)) =
+            (inode.number(), inode.generation(), inode.links())
+    {
+        key.name(ino, generation);
+        put(key, links, below);
+    }
+}
+
 /// Enters what a directory passes on. Not that of a removed one: its number may be given to another.
 #[inline(never)]
-pub(super) fn put(key: &mut Key, directory: DentryAddress, below: &Inherited) {
-    let Some(inode) = directory.inode() else { return };
-    let (Some(ino), Some(generation), Some(links)) =
-        (inode.number(), inode.generation(), inode.links())
-    else {
-        return;
-    };
+pub(super) fn put(key: &Key, links: u32, below: &Inherited) {
     if links == 0 {
         return;
     }
-    key.name(ino, generation);
     let Some(entry) = key.entry() else { return };
     let words = read(ptr::from_ref(below).cast());
     // SAFETY: within the entry.

@@ -67,9 +67,20 @@ pub(crate) mod ended {
 /// multiply the cases that it follows.
 #[inline(always)]
 pub(crate) fn place<'a>(state: &'a mut TaskState, member: &Member, dentry: Dentry) -> &'a Place {
+    place_in(state, member, dentry, dentry.superblock())
+}
+
+/// The same where the superblock is at hand.
+#[inline(always)]
+pub(crate) fn place_in<'a>(
+    state: &'a mut TaskState,
+    member: &Member,
+    dentry: Dentry,
+    superblock: SuperBlock,
+) -> &'a Place {
     let mut fault = u32::from(member.fault);
     if fault == 0 {
-        fault = locate(&mut state.key, &member.subject, dentry, &mut state.place);
+        fault = locate(&mut state.key, &member.subject, (dentry, superblock), &mut state.place);
     }
     state.place.fault = fault;
     &state.place
@@ -90,8 +101,12 @@ pub(crate) fn places(state: &mut TaskState, member: &Member, first: Dentry, seco
 
 /// Fills `place`; returns 0 or the fault.
 #[inline(always)]
-fn locate(key: &mut LongEdgeKey, subject: &Subject, dentry: Dentry, place: &mut Place) -> u32 {
-    let superblock = dentry.superblock();
+fn locate(
+    key: &mut LongEdgeKey,
+    subject: &Subject,
+    (dentry, superblock): (Dentry, SuperBlock),
+    place: &mut Place,
+) -> u32 {
     let directory = dentry.parent();
     if directory.0 == dentry.0 {
         if dentry.address() != superblock.root() {
@@ -100,7 +115,7 @@ fn locate(key: &mut LongEdgeKey, subject: &Subject, dentry: Dentry, place: &mut 
         let Some(root) = root(subject.slot, superblock) else {
             return Reason::UnknownFilesystem as u32;
         };
-        rights(&mut place.own, &root.own);
+        rights(&mut place.own, &raw const root.own);
         cache::copy(&mut place.below, &root.below);
         return 0;
     }
@@ -118,8 +133,7 @@ fn locate(key: &mut LongEdgeKey, subject: &Subject, dentry: Dentry, place: &mut 
     }
     place.below.depth += 1;
     if !step::speaks(place) {
-        let inherited = place.below.rights;
-        rights(&mut place.own, &inherited);
+        rights(&mut place.own, &raw const place.below.rights);
         return 0;
     }
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
@@ -158,7 +172,10 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
         return chain.fault;
     }
     if chain.cached != 0 {
-        cache::put(&mut chain.key, directory.address(), &chain.place.below);
+        let inode = directory.inode();
+        let (ino, generation) = inode.identity();
+        chain.key.name(ino, generation);
+        cache::put(&chain.key, inode.links(), &chain.place.below);
     }
     cache::copy(below, &chain.place.below);
     0
@@ -166,13 +183,19 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
 
 /// Copies rights, word by word: left to the compiler it becomes a loop over bytes.
 #[inline(always)]
-fn rights(to: &mut Rights, from: &Rights) {
-    let (to, from) =
-        (core::ptr::from_mut(to).cast::<u32>(), core::ptr::from_ref(from).cast::<u32>());
+fn rights(to: &mut Rights, from: *const Rights) {
+    let (to, from) = (core::ptr::from_mut(to).cast::<u32>(), from.cast::<u32>());
     for word in 0..size_of::<Rights>() / 4 {
         // SAFETY: both are as many words.
         unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
     }
+}
+
+/// A number of which the compiler knows nothing.
+#[inline(always)]
+fn opaque<T: Copy>(number: T) -> T {
+    // SAFETY: a reference to a local.
+    unsafe { core::ptr::read_volatile(&raw const number) }
 }
 
 /// What the policy says of a superblock's root.

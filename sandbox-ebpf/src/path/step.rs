@@ -33,12 +33,12 @@ pub(super) fn step(
     }
     clear(key, len);
     // Masked where the verifier, which has forgotten the bound, sees it.
-    let bounded = opaque(len) & 255;
+    let bounded = super::opaque(len) & 255;
     // SAFETY: at most 255 bytes.
     if !unsafe { copy_name((&raw mut key.name).cast(), bounded, address) } {
         return Reason::Unreadable as u32;
     }
-    super::rights(&mut place.own, &place.below.rights);
+    super::rights(&mut place.own, &raw const place.below.rights);
     if place.below.pattern != 0 {
         let Some(patterns) = PATTERNS.get_value(subject.patterns, &0) else {
             return Reason::Unreadable as u32;
@@ -77,13 +77,6 @@ pub(super) fn step(
         }
     }
     0
-}
-
-/// A number of which the compiler knows nothing.
-#[inline(always)]
-fn opaque(number: u32) -> u32 {
-    // SAFETY: a reference to a local.
-    unsafe { ptr::read_volatile(&raw const number) }
 }
 
 /// Zeroes what the name will not fill, as far as it is looked at.
