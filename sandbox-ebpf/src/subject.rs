@@ -5,27 +5,27 @@ use crate::maps::{CONTROL, LABELS, SUBJECTS};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::Reason;
-use sandbox_common::subject::{PARENTS, Subject, TaskState};
+use sandbox_common::subject::{Label, PARENTS, Subject, TaskState};
 
 /// A member, or why a task that is one cannot be judged.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     /// Id of the session's cgroup.
     pub(crate) cgroup: u64,
-    /// What the session is.
-    pub(crate) subject: Subject,
+    /// What the session is; in the task's own state, or in the map.
+    pub(crate) subject: &'static Subject,
     /// 0, or the [`Reason`] for which everything is denied.
     pub(crate) fault: u16,
     /// The task's own state; null where there was no memory for it.
     state: *mut TaskState,
 }
 
-const NO_SUBJECT: Subject = Subject { session: 0, slot: 0, mode: 0, patterns: 0 };
+static NO_SUBJECT: Subject = Subject { session: 0, slot: 0, mode: 0, patterns: 0 };
 
 impl Member {
     /// A task of which only the sandbox is known that its socket belongs to.
     pub(crate) const UNKNOWN: Self =
-        Self { cgroup: 0, subject: NO_SUBJECT, fault: 0, state: ptr::null_mut() };
+        Self { cgroup: 0, subject: &NO_SUBJECT, fault: 0, state: ptr::null_mut() };
 
     /// The task's own state, where it has one.
     #[inline(always)]
@@ -52,7 +52,7 @@ pub(crate) fn by_cgroup() -> Option<Member> {
         let cgroup = task::ancestor_cgroup(parent.level + 1);
         // SAFETY: entries are only added and removed whole, and a reader is under RCU.
         if let Some(subject) = unsafe { SUBJECTS.get(cgroup) } {
-            return Some(Member { cgroup, subject: *subject, fault: 0, state: ptr::null_mut() });
+            return Some(Member { cgroup, subject, fault: 0, state: ptr::null_mut() });
         }
     }
     None
@@ -81,7 +81,7 @@ pub(crate) fn current() -> Option<Member> {
 #[inline(always)]
 fn labelled(state: *mut TaskState) -> Member {
     // SAFETY: the caller checked that it is not null, and the verifier knows its size.
-    let label = unsafe { &mut (*state).label };
+    let label: &'static mut Label = unsafe { &mut (*state).label };
     let cgroup = label.cgroup;
     let generation = match CONTROL.get(0) {
         Some(control) => control.generation,
@@ -99,11 +99,11 @@ fn labelled(state: *mut TaskState) -> Member {
             // The task outlived its session and stays confined for good.
             None => {
                 let fault = Reason::SessionEnded as u16;
-                return Member { cgroup, subject: NO_SUBJECT, fault, state };
+                return Member { cgroup, subject: &NO_SUBJECT, fault, state };
             }
         }
     }
-    Member { cgroup, subject: label.subject, fault: 0, state }
+    Member { cgroup, subject: &label.subject, fault: 0, state }
 }
 
 /// Labels a task that is being made. False where there was no memory.

@@ -104,7 +104,8 @@ impl Dentry {
 
     #[inline(always)]
     pub(crate) fn superblock(self) -> SuperBlock {
-        SuperBlock(load(self.0, &LAYOUT.dentry_sb))
+        let superblock = load(self.0, &LAYOUT.dentry_sb);
+        SuperBlock { superblock, magic: load(superblock, &LAYOUT.sb_magic) }
     }
 
     /// Its inode; reads as zeros where it has none yet.
@@ -259,17 +260,21 @@ impl Attributes {
 
 /// `struct super_block *`
 #[derive(Clone, Copy)]
-pub(crate) struct SuperBlock(*const c_void);
+pub(crate) struct SuperBlock {
+    superblock: *const c_void,
+    /// Which file system; loaded once, for it is asked more than once.
+    magic: u64,
+}
 
 impl SuperBlock {
     #[inline(always)]
     pub(crate) fn dev(self) -> u32 {
-        load(self.0, &LAYOUT.sb_dev)
+        load(self.superblock, &LAYOUT.sb_dev)
     }
 
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
-        DentryAddress(load(self.0, &LAYOUT.sb_root))
+        DentryAddress(load(self.superblock, &LAYOUT.sb_root))
     }
 
     /// Whether no two live inodes of this file system ever have the same number and generation, so
@@ -280,7 +285,7 @@ impl SuperBlock {
         const EXT: u64 = 0xef53;
         const XFS: u64 = 0x5846_5342;
         const F2FS: u64 = 0xf2f5_2010;
-        matches!(load::<u64>(self.0, &LAYOUT.sb_magic), EXT | XFS | F2FS | TMPFS)
+        matches!(self.magic, EXT | XFS | F2FS | TMPFS)
     }
 
     /// Whether this shows files that lie elsewhere: overlay and FUSE.
@@ -288,7 +293,7 @@ impl SuperBlock {
     pub(crate) fn shows_others(self) -> bool {
         const OVERLAYFS: u64 = 0x794c_7630;
         const FUSE: u64 = 0x6573_5546;
-        matches!(load::<u64>(self.0, &LAYOUT.sb_magic), OVERLAYFS | FUSE)
+        matches!(self.magic, OVERLAYFS | FUSE)
     }
 
     /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,
@@ -307,10 +312,10 @@ impl SuperBlock {
         const SECRETMEM: u64 = 0x5345_434d;
         const DMA_BUF: u64 = 0x444d_4142;
         const HUGETLBFS: u64 = 0x9584_58f6;
-        match load::<u64>(self.0, &LAYOUT.sb_magic) {
+        match self.magic {
             PIPEFS | SOCKFS | ANON_INODE | NSFS | PIDFS | SECRETMEM | DMA_BUF => true,
             // memfd and SysV shared memory live on the kernel's own mounts of these.
-            TMPFS | HUGETLBFS => load::<u64>(self.0, &LAYOUT.sb_flags) & SB_KERNMOUNT != 0,
+            TMPFS | HUGETLBFS => load::<u64>(self.superblock, &LAYOUT.sb_flags) & SB_KERNMOUNT != 0,
             _ => false,
         }
     }

@@ -80,7 +80,7 @@ pub(crate) fn place_in<'a>(
 ) -> &'a Place {
     let mut fault = u32::from(member.fault);
     if fault == 0 {
-        fault = locate(&mut state.key, &member.subject, (dentry, superblock), &mut state.place);
+        fault = locate(&mut state.key, member.subject, (dentry, superblock), &mut state.place);
     }
     state.place.fault = fault;
     &state.place
