@@ -162,12 +162,12 @@ pub struct Inherited {
     /// State of the pattern automaton, see [`Patterns`](crate::pattern::Patterns); 0 where no pattern
     /// can match any more.
     pub pattern: u32,
-    /// 1 where the superblock is none that the policy knows.
-    pub unknown: u32,
     /// Number of components beneath the superblock's root, at most [`WALK_DEPTH`].
     pub depth: u32,
     /// Rights of everything in it that nothing deeper speaks of.
     pub rights: Rights,
+    /// 1 where the superblock is none that the policy knows.
+    pub unknown: u32,
 }
 
 /// Value of map `ROOTS`: the root of a superblock.

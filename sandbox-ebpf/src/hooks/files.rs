@@ -33,7 +33,7 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
     member(&ctx, 1, Hook::FileOpen, |member, state| {
         let flags = file.flags();
-        let mut wanted = opened_with(file, flags);
+        let mut wanted = opened_with(flags);
         if flags & O_TMPFILE != 0 {
             wanted = wanted.union(Access::CREATE);
         }
@@ -44,20 +44,18 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     })
 }
 
-/// What a descriptor is good for. `FMODE_READ` and `FMODE_WRITE` are READ and WRITE. Access mode 3
-/// gives neither, only `ioctl`: it must be allowed both.
+/// What a descriptor is good for.
 #[inline(always)]
 pub(super) fn opened_for(file: File) -> Access {
-    opened_with(file, file.flags())
+    opened_with(file.flags())
 }
 
+/// `OPEN_FMODE`, include/linux/fs.h: one more than the access mode is READ and WRITE. Access mode 3 gives
+/// neither, only `ioctl`: it must be allowed both.
 #[inline(always)]
-fn opened_with(file: File, flags: u32) -> Access {
-    if flags & O_ACCMODE == O_ACCMODE {
-        BOTH
-    } else {
-        Access::from_bits_retain(file.mode() & BOTH.bits())
-    }
+fn opened_with(flags: u32) -> Access {
+    let mode = flags & O_ACCMODE;
+    if mode == O_ACCMODE { BOTH } else { Access::from_bits_retain(mode + 1) }
 }
 
 /// May the member use this file so?

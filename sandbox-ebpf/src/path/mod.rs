@@ -181,15 +181,25 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
     0
 }
 
-/// Copies rights, word by word: left to the compiler it becomes a loop over bytes.
+/// Copies rights, word by word: left to the compiler it becomes a loop over bytes. Both lie at a multiple
+/// of eight.
 #[inline(always)]
 fn rights(to: &mut Rights, from: *const Rights) {
-    let (to, from) = (core::ptr::from_mut(to).cast::<u32>(), from.cast::<u32>());
-    for word in 0..size_of::<Rights>() / 4 {
-        // SAFETY: both are as many words.
-        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+    let (to, from) = (core::ptr::from_mut(to).cast::<u64>(), from.cast::<u64>());
+    // SAFETY: two words and a half of each.
+    unsafe {
+        to.write_volatile(from.read_volatile());
+        to.add(1).write_volatile(from.add(1).read_volatile());
+        to.add(2).cast::<u32>().write_volatile(from.add(2).cast::<u32>().read_volatile());
     }
 }
+
+const _: () = assert!(
+    core::mem::offset_of!(Place, own) % 8 == 0
+        && core::mem::offset_of!(Place, below) % 8 == 0
+        && core::mem::offset_of!(Inherited, rights) % 8 == 0
+        && core::mem::offset_of!(Root, own) % 8 == 0
+);
 
 /// A number of which the compiler knows nothing.
 #[inline(always)]
