@@ -272,12 +272,6 @@ impl SuperBlock {
         load(self.superblock, &LAYOUT.sb_dev)
     }
 
-    /// The address as a number.
-    #[inline(always)]
-    pub(crate) fn address(self) -> u64 {
-        self.superblock as u64
-    }
-
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
         DentryAddress(load(self.superblock, &LAYOUT.sb_root))

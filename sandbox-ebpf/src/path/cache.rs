@@ -43,8 +43,8 @@ pub(crate) struct Key {
     epoch: u64,
     /// `inode.i_generation`, and the policy slot above it.
     generation_slot: u64,
-    /// Address of the superblock; a new one at the same address raises the epoch.
-    superblock: u64,
+    /// `super_block.s_dev`, kernel encoding.
+    dev: u64,
 }
 
 /// Raised whenever a directory may have another place than before. A variable, not a map: no lookup.
@@ -67,7 +67,7 @@ pub(crate) fn forget() {
 
 impl Key {
     /// Names nothing.
-    pub(super) const NONE: Self = Self { ino: 0, epoch: 0, generation_slot: 0, superblock: 0 };
+    pub(super) const NONE: Self = Self { ino: 0, epoch: 0, generation_slot: 0, dev: 0 };
 
     /// For the directories of a superblock, from now on. False where they are not cached.
     ///
@@ -80,7 +80,7 @@ impl Key {
         // SAFETY: others raise it meanwhile. One more, so that none is 0.
         self.epoch = unsafe { ptr::read_volatile(EPOCH.0.get()) } + 1;
         self.generation_slot = u64::from(slot) << 32;
-        self.superblock = superblock.address();
+        self.dev = u64::from(superblock.dev());
         true
     }
 
@@ -92,8 +92,7 @@ impl Key {
 
     #[inline(always)]
     fn mixed(&self) -> u64 {
-        // Of an address the lower bits tell least.
-        (self.ino.wrapping_add(self.generation_slot) ^ self.superblock).wrapping_mul(FACTOR)
+        (self.ino.wrapping_add(self.generation_slot) ^ self.dev << 40).wrapping_mul(FACTOR)
     }
 
     /// Where the entry lies if there is one.
@@ -133,7 +132,7 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
     let differs = word(0) ^ key.ino
         | word(1) ^ key.epoch
         | word(2) ^ key.generation_slot
-        | word(3) ^ key.superblock
+        | word(3) ^ key.dev
         | word(KEY + BELOW) ^ key.sum(words);
     if super::opaque(differs) != 0 {
         return false;
@@ -167,7 +166,7 @@ pub(super) fn put(key: &Key, links: u32, below: &Inherited) {
     set(0, key.ino);
     set(1, key.epoch);
     set(2, key.generation_slot);
-    set(3, key.superblock);
+    set(3, key.dev);
     write(word_at(entry, KEY).cast_mut(), words);
     set(KEY + BELOW, key.sum(words));
 }
