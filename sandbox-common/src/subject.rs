@@ -1,5 +1,8 @@
 //! Who: what the kernel side knows of a session.
 
+/// Most sessions that one engine holds at once.
+pub const SESSIONS: u32 = 2048;
+
 /// How many cgroup depths the sessions of one engine may lie at.
 pub const LEVELS: usize = 4;
 
@@ -25,7 +28,7 @@ pub struct Control {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Subject {
-    /// Number of the session, unique among those of one engine.
+    /// Number of the session: key of `RINGS` and `LOST`, never used again on its engine.
     pub session: u32,
     /// Policy slot: the first part of every policy map's key.
     pub slot: u32,

@@ -4,6 +4,7 @@ use crate::kernel::bpf::Refused;
 use aya::maps::MapError;
 use aya::pin::PinError;
 use aya::programs::ProgramError;
+use aya::programs::links::LinkError;
 use std::io;
 use std::path::PathBuf;
 
@@ -134,9 +135,51 @@ pub enum EngineError {
         sandbox_common::subject::LEVELS
     )]
     Levels,
-    /// The slot has a policy already.
-    #[error("policy slot {0} is in use")]
-    SlotUsed(u32),
+    /// The engine holds as many sessions as it can.
+    #[error(
+        "{0} sessions run already, the most there can be at once; end some: sandbox sessions end ID"
+    )]
+    Full(u32),
+    /// Numbers are never used twice.
+    #[error(
+        "the engine has no session numbers left; end all sessions and release it (sandbox engine \
+         release), so that the next one loads it anew"
+    )]
+    NoNumbers,
+    /// A name that cannot be written down.
+    #[error("{0:?} cannot be the owner of a share of the engine: its name has 1 to 8 bytes")]
+    Owner(String),
+    /// Something was taken out of a pinned engine, or exchanged.
+    #[error(
+        "the engine pinned at {} is damaged: {what}; sessions on it may not be confined any more, and \
+         none is started on it. End them (sandbox sessions end ID): the next start then loads it anew",
+        path.display()
+    )]
+    Damaged {
+        /// Its directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Somebody else could have prepared what is in it.
+    #[error(
+        "{} is not a directory of root's alone (mode 0700): somebody else may have put things there; \
+         remove it",
+        .0.display()
+    )]
+    NotPrivate(PathBuf),
+    /// A link that was just pinned cannot be looked at.
+    #[error("cannot look at the link pinned at {}", path.display())]
+    Link {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: LinkError,
+    },
+    /// The number of processors, which values by processor take.
+    #[error("cannot count the processors")]
+    Cpus(#[source] io::Error),
     /// A task's label could not be read.
     #[error("cannot read the label of a task")]
     Label {
@@ -144,9 +187,6 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
-    /// Only the process that loaded the programs can attach them.
-    #[error("an adopted engine attaches no programs")]
-    Adopted,
 }
 
 impl EngineError {

@@ -1,11 +1,16 @@
 //! The pinned maps, opened with their types.
 
 use super::EngineError;
+use super::claims::Claimed;
+use super::links::Attached;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya_obj::generated::bpf_map_type;
+#[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
+use aya::maps::CgroupStorage;
+use aya::maps::{Array, HashMap, HashOfMaps, Map, MapData, PerCpuHashMap};
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, RootKey};
-use sandbox_common::subject::{Control, Subject};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
+use sandbox_common::subject::{Control, SESSIONS, Subject};
 use std::path::Path;
 
 pub(super) struct Maps {
@@ -17,13 +22,43 @@ pub(super) struct Maps {
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
     pub(super) devices: HashMap<MapData, DeviceKey, u32>,
+    pub(super) ptys: HashMap<MapData, PtyKey, u64>,
+    pub(super) sockets: HashMap<MapData, u64, u64>,
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
-    pub(super) lost: PerCpuArray<MapData, u64>,
+    pub(super) rings: HashOfMaps<MapData, u32>,
+    pub(super) lost: PerCpuHashMap<MapData, u32, u64>,
+    #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
+    pub(super) owner: CgroupStorage<MapData, u64>,
+    /// The next number that no session had.
+    pub(super) next: Array<MapData, u32>,
+    /// Who has which number.
+    pub(super) claims: HashMap<MapData, u32, Claimed>,
+    /// What was attached, by hook number.
+    pub(super) attached: HashMap<MapData, u32, Attached>,
 }
 
 impl Maps {
+    /// Makes the maps that no program knows, in which processes pass on to one another what they
+    /// must know of the engine, and pins them in `dir`.
+    pub(super) fn make(dir: &Path) -> Result<(), EngineError> {
+        fn pinned(
+            dir: &Path,
+            name: &'static str,
+            made: Result<MapData, aya::maps::MapError>,
+        ) -> Result<(), EngineError> {
+            let path = dir.join(name);
+            made.map_err(EngineError::map(name))?
+                .pin(&path)
+                .map_err(|source| EngineError::Pin { name: name.into(), path, source })
+        }
+        pinned(dir, "NEXT", create::<u32>(bpf_map_type::BPF_MAP_TYPE_ARRAY, "NEXT", 1))?;
+        let hash = bpf_map_type::BPF_MAP_TYPE_HASH;
+        pinned(dir, "CLAIMS", create::<Claimed>(hash, "CLAIMS", SESSIONS))?;
+        pinned(dir, "ATTACHED", create::<Attached>(hash, "ATTACHED", 256))
+    }
+
     /// Opens every map beneath `dir`. A map of another shape is an error.
     pub(super) fn open(dir: &Path) -> Result<Self, EngineError> {
         Ok(Self {
@@ -34,12 +69,27 @@ impl Maps {
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
             devices: map(dir, "DEVICES")?,
+            ptys: map(dir, "PTYS")?,
+            sockets: map(dir, "SOCKETS")?,
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
+            rings: map(dir, "RINGS")?,
             lost: map(dir, "LOST")?,
+            owner: map(dir, "OWNER")?,
+            next: map(dir, "NEXT")?,
+            claims: map(dir, "CLAIMS")?,
+            attached: map(dir, "ATTACHED")?,
         })
     }
+}
+
+/// A map of `V`s by `u32`.
+fn create<V>(kind: bpf_map_type, name: &str, entries: u32) -> Result<MapData, aya::maps::MapError> {
+    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let (key, value) = (size(size_of::<u32>()), size(size_of::<V>()));
+    let shape = aya_obj::Map::new_from_params(kind as u32, key, value, entries, 0);
+    MapData::create(shape, name, None)
 }
 
 fn map<M: TryFrom<Map, Error = aya::maps::MapError>>(

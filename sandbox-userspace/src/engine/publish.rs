@@ -10,14 +10,7 @@ use sandbox_common::path::{DeviceKey, EdgeKey, LONG_NAME, LongEdgeKey, RootKey, 
 impl Engine {
     /// Enters a policy as `slot`. No subject may use the slot yet; on an error it stays empty.
     pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
-        if self.sets.contains_key(&slot) {
-            return Err(EngineError::SlotUsed(slot));
-        }
-        let first_set = self.next_set;
-        let sets = policy.ports.iter().map(|port| port.set + 1).max().unwrap_or(0);
-        self.sets.insert(slot, first_set);
-        self.next_set = first_set.saturating_add(sets);
-        let entered = self.enter(slot, first_set, policy);
+        let entered = self.enter(slot, policy);
         if entered.is_err() {
             // The error to tell is the first one.
             let _ = self.withdraw(slot, policy);
@@ -25,12 +18,7 @@ impl Engine {
         entered
     }
 
-    fn enter(
-        &mut self,
-        slot: u32,
-        first_set: u32,
-        policy: &CompiledPolicy,
-    ) -> Result<(), EngineError> {
+    fn enter(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
         let maps = &mut self.maps;
         for (dev, node) in &policy.roots {
             let key = RootKey { slot, dev: *dev };
@@ -57,14 +45,14 @@ impl Engine {
         }
         for prefix in &policy.net4 {
             let key = net4(slot, prefix.address.octets(), prefix.bits);
-            maps.net4.insert(&key, first_set + prefix.set, 0).map_err(EngineError::map("NET4"))?;
+            maps.net4.insert(&key, prefix.set, 0).map_err(EngineError::map("NET4"))?;
         }
         for prefix in &policy.net6 {
             let key = net6(slot, prefix.address.octets(), prefix.bits);
-            maps.net6.insert(&key, first_set + prefix.set, 0).map_err(EngineError::map("NET6"))?;
+            maps.net6.insert(&key, prefix.set, 0).map_err(EngineError::map("NET6"))?;
         }
         for port in &policy.ports {
-            let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
+            let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             let rule = PortRule { rule: port.rule, allow: u16::from(port.allow) };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
@@ -74,7 +62,6 @@ impl Engine {
     /// Removes a policy that no subject uses any more. Entries that are not there do not matter;
     /// the first other error is told after everything was tried.
     pub fn withdraw(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
-        let Some(first_set) = self.sets.remove(&slot) else { return Ok(()) };
         let mut first = Ok(());
         let mut note = |name: &'static str, result: Result<(), MapError>| match result {
             Ok(()) | Err(MapError::KeyNotFound) => {}
@@ -104,7 +91,7 @@ impl Engine {
             note("NET6", maps.net6.remove(&net6(slot, prefix.address.octets(), prefix.bits)));
         }
         for port in &policy.ports {
-            let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
+            let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             note("PORTS", maps.ports.remove(&key));
         }
         first
@@ -150,8 +137,8 @@ fn net6(slot: u32, address: [u8; 16], bits: u8) -> Key<Net6> {
     Key::new(NET_PREFIX + u32::from(bits), Net6 { slot, address })
 }
 
-fn port_key(set: u32, protocol: u8, port: u16, bits: u8) -> Key<Port> {
-    let data = Port { set, protocol: u16::from(protocol), port: port.to_be_bytes() };
+fn port_key(slot: u32, set: u32, protocol: u8, port: u16, bits: u8) -> Key<Port> {
+    let data = Port { slot, set, protocol: u16::from(protocol), port: port.to_be_bytes() };
     Key::new(PORT_PREFIX + u32::from(bits), data)
 }
 
