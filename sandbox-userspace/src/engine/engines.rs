@@ -88,10 +88,7 @@ impl Engines {
             match Engine::adopt(&pins).and_then(whole) {
                 Ok(engine) => return Ok(engine),
                 Err(error) => {
-                    let in_use = !claims::owners(&pins)
-                        .map_err(|source| EngineError::Pins { path: pins.clone(), source })?
-                        .is_empty();
-                    if in_use {
+                    if is_used(&pins)? {
                         return Err(error);
                     }
                     tracing::warn!(%error, "replacing the engine");
@@ -249,12 +246,20 @@ fn private(path: &Path) -> Result<(), EngineError> {
 
 /// Sets an engine aside that no session uses, unless it is kept.
 pub(super) fn set_aside_if_idle(pins: &Path, held: &Held) -> Result<Option<Aside>, EngineError> {
-    let owners =
-        claims::owners(pins).map_err(|source| EngineError::Pins { path: pins.into(), source })?;
-    if !owners.is_empty() || pins.join(KEPT).exists() {
+    if is_used(pins)? || pins.join(KEPT).exists() {
         return Ok(None);
     }
     set_aside(pins, held).map(Some)
+}
+
+/// Whether anybody has a share of an engine.
+fn is_used(pins: &Path) -> Result<bool, EngineError> {
+    let path = pins.join("sessions");
+    match fs::read_dir(&path) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(EngineError::Pins { path, source }),
+    }
 }
 
 /// Gives an engine a name under which no session looks for it.
