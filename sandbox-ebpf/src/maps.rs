@@ -79,7 +79,7 @@ pub(crate) static SCRATCH: TaskStorage<Scratch> = TaskStorage::new();
 
 #[map]
 pub(crate) static ROOTS: HashMap<RootKey, Node> =
-    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static EDGES: HashMap<EdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
@@ -88,7 +88,7 @@ pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
-    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 
 /// Pseudo-terminals that members made, and the cgroup id of their session.
 #[map]

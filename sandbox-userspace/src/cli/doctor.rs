@@ -235,9 +235,6 @@ enum Failure {
     Remove(#[source] EngineError),
 }
 
-/// What `doctor` is called on the engine.
-const OWNER: &str = "doctor";
-
 /// Proves on the engine that sessions use; where there is none it is loaded for this, and removed.
 fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let (engines, registry) = (Engines::at(host::PINS), Registry::open(RUN)?);
@@ -245,11 +242,11 @@ fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
     let _alone = registry.hold_doctor()?;
     let held = registry.hold()?;
     // Of one that was killed: there is no other now.
-    let mut aside = engines.clear(OWNER, &held).map_err(Failure::Remove)?;
+    let mut aside = engines.clear(canary::DOCTOR, &held).map_err(Failure::Remove)?;
     let share = engines
         .obtain(&facts.layout, facts.way, &held)
         .map_err(Failure::Load)
-        .and_then(|engine| engine.claim(OWNER, &held).map_err(Failure::Load));
+        .and_then(|engine| engine.claim(canary::DOCTOR, &held).map_err(Failure::Load));
     if share.is_err() {
         aside.extend(engines.set_aside_idle(None, &held).map_err(Failure::Remove)?);
     }

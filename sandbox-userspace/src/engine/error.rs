@@ -118,6 +118,15 @@ pub enum EngineError {
         #[source]
         source: MapError,
     },
+    /// A map holds as many entries as it can.
+    #[error(
+        "map {name} has no room left for the rules of another session: the policies of all sessions \
+         together have too many; end some sessions, or shorten the policy"
+    )]
+    NoRoom {
+        /// The map.
+        name: &'static str,
+    },
     /// The kernel lacks a hook that sessions cannot do without.
     #[error(
         "this kernel has no LSM hook `{0}`: it takes Linux 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y"
@@ -191,6 +200,11 @@ pub enum EngineError {
 
 impl EngineError {
     pub(super) fn map(name: &'static str) -> impl Fn(MapError) -> Self {
-        move |source| Self::Map { name, source }
+        move |source| match &source {
+            MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(libc::E2BIG) => {
+                Self::NoRoom { name }
+            }
+            _ => Self::Map { name, source },
+        }
     }
 }

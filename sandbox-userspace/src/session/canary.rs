@@ -38,6 +38,8 @@ use std::time::{Duration, Instant};
 
 /// Before the owner's name: what its cgroup and its links are called.
 pub const PREFIX: &str = "canary-";
+/// What `doctor` is called where sessions have their ids.
+pub const DOCTOR: &str = "doctor";
 /// What the policy's origin is called.
 const NAME: &str = "canary";
 /// The canary needs milliseconds; emulated machines a few seconds.

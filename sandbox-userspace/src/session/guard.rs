@@ -51,8 +51,8 @@ pub trait Kernels: fmt::Debug {
     fn sessions(&self) -> io::Result<BTreeSet<SessionId>>;
     /// What a session has; `None` where that is nothing.
     fn open(&self, id: &SessionId) -> Result<Option<Box<dyn Guard>>, EngineError>;
-    /// Removes what a session has, of which no process lives.
-    fn clear(&self, id: &SessionId, held: &Held) -> Result<Vec<Aside>, EngineError>;
+    /// Removes what an owner has (a session, or `doctor`) of which no process lives.
+    fn clear(&self, owner: &str, held: &Held) -> Result<Vec<Aside>, EngineError>;
     /// What nobody needs any more.
     fn idle(&self, held: &Held) -> Result<Vec<Aside>, EngineError>;
 }
@@ -80,8 +80,8 @@ impl Kernels for HostEngines {
         Ok(share.map(|share| Box::new(share) as Box<dyn Guard>))
     }
 
-    fn clear(&self, id: &SessionId, held: &Held) -> Result<Vec<Aside>, EngineError> {
-        self.engines.clear(id.as_str(), held)
+    fn clear(&self, owner: &str, held: &Held) -> Result<Vec<Aside>, EngineError> {
+        self.engines.clear(owner, held)
     }
 
     fn idle(&self, held: &Held) -> Result<Vec<Aside>, EngineError> {

@@ -92,7 +92,7 @@ impl Keeper {
         let ids = self.orphans()?;
         let mut aside = Vec::new();
         let findings = ids.into_iter().map(|id| self.judge(&id, &held, &mut aside)).collect();
-        aside.extend(self.kernels.idle(&held)?);
+        aside.extend(self.sweep(&held)?);
         drop(held);
         discard(aside)?;
         Ok(findings)
@@ -161,27 +161,46 @@ impl Keeper {
             let what = what.display().to_string();
             move |error: io::Error| format!("cannot remove {what}: {error}")
         };
-        let aside = self.kernels.clear(id, held).map_err(|e| e.to_string())?;
-        if let Ok(canary) = self.tree.open(&format!("{}{id}", canary::PREFIX)) {
-            // A canary whose order-giver is gone has nothing to wait for.
-            canary.kill().and_then(|()| canary.remove()).map_err(|e| e.to_string())?;
-        }
+        let aside = self.kernels.clear(id.as_str(), held).map_err(|e| e.to_string())?;
+        self.remove_canary(id.as_str())?;
         if let Ok(cgroup) = self.tree.open(id.as_str()) {
             cgroup.remove().map_err(|e| e.to_string())?;
         }
         let temporary = tempdir::path(id);
         let uid = self.registry.read(id).ok().map(|state| state.uid);
         tempdir::remove(&temporary, uid).map_err(text(&temporary))?;
-        let scratch = self.registry.scratch(id.as_str());
-        match fs::remove_dir_all(&scratch) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(text(&scratch)(error)),
-            _ => {}
-        }
         self.tree.tidy();
         if self.registry.exists(id) {
             let entry = self.registry.lock(id).map_err(|e| e.to_string())?;
             entry.remove(held).map_err(|e| e.to_string())?;
         }
+        Ok(aside)
+    }
+
+    /// Removes what an owner's canary left.
+    fn remove_canary(&self, owner: &str) -> Result<(), String> {
+        if let Ok(canary) = self.tree.open(&format!("{}{owner}", canary::PREFIX)) {
+            // A canary whose order-giver is gone has nothing to wait for.
+            canary.kill().and_then(|()| canary.remove()).map_err(|e| e.to_string())?;
+        }
+        let scratch = self.registry.scratch(owner);
+        match fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("cannot remove {}: {error}", scratch.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what no session needs: engines, and what a killed `doctor` left.
+    fn sweep(&self, held: &Held) -> anyhow::Result<Vec<Aside>> {
+        let mut aside = Vec::new();
+        // One that begins now waits for the lock that is held.
+        if !self.registry.doctor_runs() {
+            aside.extend(self.kernels.clear(canary::DOCTOR, held)?);
+            self.remove_canary(canary::DOCTOR).map_err(anyhow::Error::msg)?;
+        }
+        aside.extend(self.kernels.idle(held)?);
         Ok(aside)
     }
 
@@ -199,7 +218,7 @@ impl Keeper {
             return Err(failed("there is no such session; see: sandbox sessions".into()));
         }
         let mut aside = self.end_orphan(id, &held, tell).map_err(failed)?;
-        aside.extend(self.kernels.idle(&held).map_err(|e| failed(e.to_string()))?);
+        aside.extend(self.sweep(&held).map_err(|e| failed(e.to_string()))?);
         drop(held);
         discard(aside).map_err(|e| failed(e.to_string()))
     }

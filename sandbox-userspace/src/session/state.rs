@@ -111,12 +111,12 @@ impl Registry {
     /// Keeps other processes from making sessions and from cleaning up, as long as it is held. Waits
     /// for who holds it, but not for ever.
     pub fn hold(&self) -> Result<Held, StateError> {
-        self.hold_file(LOCK)
+        self.hold_file(LOCK, PATIENCE)
     }
 
     /// Keeps other processes from running `doctor`, which calls itself by that name on the engine.
     pub fn hold_doctor(&self) -> Result<Held, StateError> {
-        self.hold_file(DOCTOR)
+        self.hold_file(DOCTOR, PATIENCE)
     }
 
     /// Whether `doctor` runs: whether its lock is held.
@@ -124,10 +124,10 @@ impl Registry {
         is_locked(&self.root.join(DOCTOR))
     }
 
-    fn hold_file(&self, name: &str) -> Result<Held, StateError> {
+    fn hold_file(&self, name: &str, patience: Duration) -> Result<Held, StateError> {
         let path = self.root.join(name);
         let file = lock_file(&path).map_err(io_error("open", &path))?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -137,6 +137,10 @@ impl Registry {
                     pause = (pause * 2).min(Duration::from_millis(50));
                 }
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let held = "another process of sandbox has held it for too long";
+                    return Err(io_error("lock", &path)(io::Error::other(held)));
+                }
                 Err(error) => return Err(io_error("lock", &path)(error.into())),
             }
         }
@@ -312,6 +316,22 @@ pub(super) mod tests {
         assert_eq!(found.len(), 1);
         assert!(!found[0].supervised && found[0].state.is_ok());
         registry.lock(&found[0].id).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_had_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::open(place.path()).unwrap();
+        let held = registry.hold().unwrap();
+        let error = registry.hold_file(LOCK, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(held);
+        registry.hold_file(LOCK, Duration::ZERO).unwrap();
+        assert!(!registry.doctor_runs());
+        let doctor = registry.hold_doctor().unwrap();
+        assert!(registry.doctor_runs());
+        drop(doctor);
+        assert!(!registry.doctor_runs());
     }
 
     #[test]

@@ -197,8 +197,8 @@ impl Kernels for Logs {
         Ok(pins.exists().then(|| Box::new(Log::adopt(&pins)) as Box<dyn Guard>))
     }
 
-    fn clear(&self, id: &SessionId, _held: &Held) -> Result<Vec<Aside>, EngineError> {
-        let _ = fs::remove_dir_all(self.0.join(id.as_str()));
+    fn clear(&self, owner: &str, _held: &Held) -> Result<Vec<Aside>, EngineError> {
+        let _ = fs::remove_dir_all(self.0.join(owner));
         Ok(Vec::new())
     }
 
