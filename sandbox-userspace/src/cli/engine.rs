@@ -170,11 +170,23 @@ mod tests {
 
     #[test]
     fn an_engine_is_one_line() {
-        let identity: Identity = Identity::own(&sandbox_common::layout::KernelLayout::default(), crate::engine::Way::BpfLsm);
-        let found = Found { identity: identity.clone(), pins: "/nowhere".into(), owners: vec!["0123abcd".into()], kept: true };
+        let identity: Identity = Identity::own(
+            &sandbox_common::layout::KernelLayout::default(),
+            crate::engine::Way::BpfLsm,
+        );
+        let found = Found {
+            identity: identity.clone(),
+            pins: "/nowhere".into(),
+            owners: vec!["0123abcd".into()],
+            kept: true,
+        };
         let other = line(found.clone(), None);
         assert_eq!(human(&other), format!("{identity}     1 sessions  kept"));
         let own = line(found, Some(&identity));
-        assert_eq!((own.own, own.whole), (Some(true), Some(false)), "what cannot be opened is not whole");
+        assert_eq!(
+            (own.own, own.whole),
+            (Some(true), Some(false)),
+            "what cannot be opened is not whole"
+        );
     }
 }

@@ -100,7 +100,7 @@ impl Engine {
     /// The share of an owner, made by whatever process; `None` where it has nothing here.
     pub fn share_of(self, owner: &str) -> Result<Option<Share>, EngineError> {
         let mut found = None;
-        for entry in self.maps.claims.iter() {
+        for entry in &self.maps.claims {
             let (number, claimed) = entry.map_err(EngineError::map("CLAIMS"))?;
             if claimed.is_of(owner) {
                 found = Some((number, claimed));
@@ -118,9 +118,10 @@ impl Engine {
     /// Gives back what owners left who have no directory here any more.
     pub(super) fn forget_strangers(&mut self) -> Result<(), EngineError> {
         let mut strangers = Vec::new();
-        for entry in self.maps.claims.iter() {
+        for entry in &self.maps.claims {
             let (number, claimed) = entry.map_err(EngineError::map("CLAIMS"))?;
-            let name: Vec<u8> = claimed.owner.iter().copied().take_while(|byte| *byte != 0).collect();
+            let name: Vec<u8> =
+                claimed.owner.iter().copied().take_while(|byte| *byte != 0).collect();
             let name = String::from_utf8_lossy(&name).into_owned();
             if !self.pins.join("sessions").join(name).exists() {
                 strangers.push((number, claimed));

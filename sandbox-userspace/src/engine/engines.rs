@@ -134,7 +134,10 @@ impl Engines {
         };
         let mut found = Vec::new();
         for entry in entries {
-            let (pins, name) = { let entry = entry?; (entry.path(), entry.file_name()) };
+            let (pins, name) = {
+                let entry = entry?;
+                (entry.path(), entry.file_name())
+            };
             let identity = name.to_str().and_then(|name| name.strip_prefix(ENGINE));
             if let Some(identity) = identity.and_then(Identity::parse) {
                 let (owners, kept) = (claims::owners(&pins)?, pins.join(KEPT).exists());
@@ -238,7 +241,7 @@ fn whole(mut engine: Engine) -> Result<Engine, EngineError> {
 fn private(path: &Path) -> Result<(), EngineError> {
     let meta = fs::symlink_metadata(path)
         .map_err(|source| EngineError::Pins { path: path.into(), source })?;
-    if meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o077 == 0 {
+    if meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o7777 == 0o700 {
         return Ok(());
     }
     Err(EngineError::NotPrivate(path.into()))

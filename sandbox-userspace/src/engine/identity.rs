@@ -31,8 +31,8 @@ impl Identity {
             hash.update(part.len().to_ne_bytes());
             hash.update(part);
         }
-        let digits = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Self(digits)
+        let [a, b, c, d, e, f, g, h, ..] = hash.finalize().0;
+        Self(format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h])))
     }
 
     /// From the name of its directory, without `engine-`.
@@ -73,7 +73,9 @@ mod tests {
 
     #[test]
     fn other_names_are_none() {
-        for text in ["", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../.."] {
+        for text in
+            ["", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../.."]
+        {
             assert_eq!(Identity::parse(text), None, "{text}");
         }
     }

@@ -9,7 +9,9 @@ use std::path::Path;
 
 /// Value of map `ATTACHED`, keyed by hook number; 0 is [`PTY_NEW`].
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
+)]
 pub(super) struct Attached {
     /// The kernel's number of the link; 0 for a program of a cgroup.
     pub(super) link: u32,

@@ -4,13 +4,13 @@ use super::maps::Maps;
 use super::modify_return::Image;
 use super::{EngineError, links};
 use aya::maps::{CgroupStorageKey, PerCpuValues};
-use aya::util::nr_cpus;
-use aya_obj::generated::bpf_attach_type;
 use aya::programs::links::FdLink;
 use aya::programs::{
     CgroupAttachMode, CgroupSockAddr, CgroupSockAddrAttachType, FExit, Lsm, ProgramError,
 };
+use aya::util::nr_cpus;
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya_obj::generated::bpf_attach_type;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
 use std::fs::{DirBuilder, File};
@@ -19,7 +19,8 @@ use std::path::Path;
 use std::time::Instant;
 
 /// The object that `cargo xtask build` compiled; empty in a build without it.
-pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
+pub(super) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
 /// The hooks of the whole machine, and whether sessions can do without.
 pub const LSM_HOOKS: &[(Hook, Need)] = &[
@@ -95,11 +96,7 @@ pub enum Way {
 
 /// Loads the programs, attaches the global hooks, and pins maps, links and the programs of cgroups
 /// beneath `pins`, a directory of a bpffs that is made here.
-pub(super) fn load(
-    layout: &KernelLayout<u32>,
-    way: Way,
-    pins: &Path,
-) -> Result<(), EngineError> {
+pub(super) fn load(layout: &KernelLayout<u32>, way: Way, pins: &Path) -> Result<(), EngineError> {
     if OBJECT.is_empty() {
         return Err(EngineError::NoPrograms);
     }
@@ -152,7 +149,11 @@ pub(super) fn load(
         let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
         let program: &mut CgroupSockAddr = program.try_into().map_err(refused)?;
         program.load().map_err(refused)?;
-        program.pin(&path).map_err(|source| EngineError::Pin { name: name.into(), path, source })?;
+        program.pin(&path).map_err(|source| EngineError::Pin {
+            name: name.into(),
+            path,
+            source,
+        })?;
     }
     let mut maps = Maps::open(&maps)?;
     count_for_nobody(&mut maps)?;
@@ -219,8 +220,11 @@ pub(super) fn cgroup_program(programs: &Path, hook: Hook) -> Result<CgroupSockAd
         Hook::Sendmsg6 => CgroupSockAddrAttachType::UDPSendMsg6,
         _ => return Err(EngineError::NoProgram(name)),
     };
-    CgroupSockAddr::from_pin(programs.join(name), kind)
-        .map_err(|source| EngineError::Attach { name, hint: "", source: Box::new(source) })
+    CgroupSockAddr::from_pin(programs.join(name), kind).map_err(|source| EngineError::Attach {
+        name,
+        hint: "",
+        source: Box::new(source),
+    })
 }
 
 /// The kernel's number for what a hook of cgroups is attached as, `enum bpf_attach_type`.

@@ -3,11 +3,11 @@
 use super::EngineError;
 use super::claims::Claimed;
 use super::links::Attached;
-use aya::maps::lpm_trie::LpmTrie;
-use aya_obj::generated::bpf_map_type;
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 use aya::maps::CgroupStorage;
+use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, HashOfMaps, Map, MapData, PerCpuHashMap};
+use aya_obj::generated::bpf_map_type;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
 use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
 use sandbox_common::subject::{Control, SESSIONS, Subject};
@@ -49,9 +49,11 @@ impl Maps {
             made: Result<MapData, aya::maps::MapError>,
         ) -> Result<(), EngineError> {
             let path = dir.join(name);
-            made.map_err(EngineError::map(name))?
-                .pin(&path)
-                .map_err(|source| EngineError::Pin { name: name.into(), path, source })
+            made.map_err(EngineError::map(name))?.pin(&path).map_err(|source| EngineError::Pin {
+                name: name.into(),
+                path,
+                source,
+            })
         }
         pinned(dir, "NEXT", create::<u32>(bpf_map_type::BPF_MAP_TYPE_ARRAY, "NEXT", 1))?;
         let hash = bpf_map_type::BPF_MAP_TYPE_HASH;

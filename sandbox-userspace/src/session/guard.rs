@@ -74,7 +74,8 @@ impl Kernels for HostEngines {
 
     fn open(&self, id: &SessionId) -> Result<Option<Box<dyn Guard>>, EngineError> {
         let found = self.engines.of(id.as_str());
-        let found = found.map_err(|source| EngineError::Pins { path: super::host::PINS.into(), source })?;
+        let found =
+            found.map_err(|source| EngineError::Pins { path: super::host::PINS.into(), source })?;
         let Some(found) = found else { return Ok(None) };
         let share = Engine::adopt(&found.pins)?.share_of(id.as_str())?;
         Ok(share.map(|share| Box::new(share) as Box<dyn Guard>))

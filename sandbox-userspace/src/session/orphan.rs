@@ -144,7 +144,8 @@ impl Keeper {
             return Ok(cgroup.members().map_err(|e| e.to_string())?.len().max(1));
         }
         let Some(session) = self.cgroup_id(id, cgroup.as_ref()) else { return Ok(0) };
-        let guard = self.kernels.open(id).map_err(|e| format!("cannot open what is pinned: {e}"))?;
+        let guard =
+            self.kernels.open(id).map_err(|e| format!("cannot open what is pinned: {e}"))?;
         let Some(guard) = guard else { return Ok(0) };
         let outside = leftovers::labelled(guard.as_ref(), session).map_err(|e| e.to_string())?;
         Ok(outside.len())

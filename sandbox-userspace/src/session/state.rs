@@ -188,8 +188,12 @@ impl Registry {
     pub fn ids(&self) -> Result<Vec<(SessionId, bool)>, StateError> {
         let entries = fs::read_dir(&self.root).map_err(io_error("list", &self.root))?.flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let mut found: Vec<_> =
-            ids.map(|id: SessionId| { let supervised = self.supervised(&id); (id, supervised) }).collect();
+        let mut found: Vec<_> = ids
+            .map(|id: SessionId| {
+                let supervised = self.supervised(&id);
+                (id, supervised)
+            })
+            .collect();
         found.sort_unstable();
         Ok(found)
     }

@@ -78,7 +78,7 @@ pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
         map: u32,
         pad: u32,
         key: u64,
-        next: u64,
+        result: u64,
     }
     let path = CString::new(pin.as_os_str().as_bytes())?;
     let get = Get { path: path.as_ptr() as u64, fd: 0, flags: 0 };
@@ -98,13 +98,12 @@ pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
             map: map.as_raw_fd().cast_unsigned(),
             pad: 0,
             key: if first { 0 } else { key.as_ptr() as u64 },
-            next: next.as_mut_ptr() as u64,
+            result: next.as_mut_ptr() as u64,
         };
         let size = size_of::<Next>();
         // SAFETY: both keys live until the call returns and have room for any map's.
-        let result = unsafe {
-            libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_KEY, &raw const attributes, size)
-        };
+        let result =
+            unsafe { libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_KEY, &raw const attributes, size) };
         if result < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {

@@ -1,7 +1,7 @@
 //! Everything a session may leave on the machine.
 
-use super::eventually;
 use super::engine::{PINS, engines};
+use super::eventually;
 use super::kernel_objects::{KernelObjects, entries_of};
 use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};

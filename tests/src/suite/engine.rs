@@ -1,8 +1,8 @@
 //! The engine: loaded once for all sessions of a build, and never used when a part of it is missing.
 
 use crate::harness::{
-    Denial, Finished, Ground, Policy, Runner, Session, Traces, Unkept, engines, key, sandbox, trial,
-    verb, wait,
+    Denial, Finished, Ground, Policy, Runner, Session, Traces, Unkept, engines, key, sandbox,
+    trial, verb, wait,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -92,7 +92,11 @@ fn kept() -> anyhow::Result<()> {
 
 /// Damages the engine of a running session: nothing starts, and `word` is in the reason. Afterwards
 /// the engine goes with its session, and the next one is whole.
-fn damaged(name: &str, damage: impl Fn(&Path) -> std::io::Result<()>, word: &str) -> anyhow::Result<()> {
+fn damaged(
+    name: &str,
+    damage: impl Fn(&Path) -> std::io::Result<()>,
+    word: &str,
+) -> anyhow::Result<()> {
     let ground = Ground::new(name)?;
     let _unkept = Unkept::now()?;
     let before = Traces::now()?;

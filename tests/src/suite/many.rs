@@ -157,7 +157,9 @@ impl One {
         let name = self.secret.path().file_name().context("a secret without a name")?;
         let mut told = 0;
         while let Some(record) = self.ring.next() {
-            let Record::Path { header, object } = record? else { bail!("a record of another kind") };
+            let Record::Path { header, object } = record? else {
+                bail!("a record of another kind")
+            };
             let right = header.session == self.share.number()
                 && header.pid.cast_signed() == answer.pid
                 && object.components.last().map(Vec::as_slice) == Some(name.as_encoded_bytes());
@@ -186,7 +188,8 @@ fn thousand() -> anyhow::Result<()> {
     for _ in 0..MANY {
         let secret = ground.file(&ground.outside())?;
         let session = host.start(&ground, secret);
-        sessions.push(session.with_context(|| format!("session {} of {MANY}", sessions.len() + 1))?);
+        sessions
+            .push(session.with_context(|| format!("session {} of {MANY}", sessions.len() + 1))?);
     }
     println!("{MANY} sessions were started in {} ms", since.elapsed().as_millis());
     let mut numbers: Vec<_> = sessions.iter().map(|one| one.share.number()).collect();

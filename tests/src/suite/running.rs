@@ -1,8 +1,8 @@
 //! `sandbox run` as a command: status, streams, signals, inheritance, what it leaves.
 
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, Unkept, capture, eventually, probe_words,
-    trial, wait,
+    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, Unkept, capture, eventually,
+    probe_words, trial, wait,
 };
 use crate::probe::{Identity, Operation, SIGNALLED, Step};
 use anyhow::{Context as _, ensure};
