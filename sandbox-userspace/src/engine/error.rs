@@ -170,6 +170,9 @@ pub enum EngineError {
         /// What is wrong.
         what: String,
     },
+    /// Its maps mean something else.
+    #[error("the engine pinned at {} is one of another version of sandbox", .0.display())]
+    Foreign(PathBuf),
     /// Somebody else could have prepared what is in it.
     #[error(
         "{} is not a directory of root's alone (mode 0700): somebody else may have put things there; \

@@ -6,8 +6,9 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use zerocopy::IntoBytes as _;
 
-/// Raised when what is pinned beside the object's own maps changes its meaning.
-const BOOKKEEPING: u32 = 1;
+/// Raised when keys of maps, labels or what is pinned beside the object's own maps change their meaning:
+/// by it a build knows whether it may remove what is left on another build's engine.
+pub(super) const FORMAT: u32 = 1;
 
 /// Name of an engine: of the programs, of where they find the fields of this kernel's structures, and
 /// of how they are attached. Builds that differ in any of these have engines of their own.
@@ -26,13 +27,13 @@ impl Identity {
             Way::ModifyReturn => b"modify_return",
         };
         let mut hash = Sha256::new();
-        for part in [&BOOKKEEPING.to_ne_bytes(), way, layout.as_bytes(), object] {
+        for part in [&FORMAT.to_ne_bytes(), way, layout.as_bytes(), object] {
             // The length first, so that no two lists of parts are the same bytes.
             hash.update(part.len().to_ne_bytes());
             hash.update(part);
         }
-        let [a, b, c, d, e, f, g, h, ..] = hash.finalize().0;
-        Self(format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h])))
+        let [first, ..]: [[u8; 8]; 4] = zerocopy::transmute!(hash.finalize().0);
+        Self(format!("{:016x}", u64::from_be_bytes(first)))
     }
 
     /// From the name of its directory, without `engine-`.

@@ -1,5 +1,6 @@
 //! Loading, attaching and pinning the programs.
 
+use super::identity::FORMAT;
 use super::maps::Maps;
 use super::modify_return::Image;
 use super::{EngineError, links};
@@ -157,6 +158,7 @@ pub(super) fn load(layout: &KernelLayout<u32>, way: Way, pins: &Path) -> Result<
     }
     let mut maps = Maps::open(&maps)?;
     count_for_nobody(&mut maps)?;
+    maps.next.set(1, FORMAT, 0).map_err(EngineError::map("NEXT"))?;
     links::record(pins, &mut maps)
 }
 

@@ -6,11 +6,11 @@ use super::links::Attached;
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 use aya::maps::CgroupStorage;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{Array, HashMap, HashOfMaps, Map, MapData, PerCpuHashMap};
+use aya::maps::{Array, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
 use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
-use sandbox_common::subject::{Control, SESSIONS, Subject};
+use sandbox_common::subject::{Control, Label, SESSIONS, Subject};
 use std::path::Path;
 
 pub(super) struct Maps {
@@ -31,7 +31,7 @@ pub(super) struct Maps {
     pub(super) lost: PerCpuHashMap<MapData, u32, u64>,
     #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
     pub(super) owner: CgroupStorage<MapData, u64>,
-    /// The next number that no session had.
+    /// At 0 the next number that no session had, at 1 the format (`identity`).
     pub(super) next: Array<MapData, u32>,
     /// Who has which number.
     pub(super) claims: HashMap<MapData, u32, Claimed>,
@@ -46,7 +46,7 @@ impl Maps {
         fn pinned(
             dir: &Path,
             name: &'static str,
-            made: Result<MapData, aya::maps::MapError>,
+            made: Result<MapData, MapError>,
         ) -> Result<(), EngineError> {
             let path = dir.join(name);
             made.map_err(EngineError::map(name))?.pin(&path).map_err(|source| EngineError::Pin {
@@ -55,7 +55,7 @@ impl Maps {
                 source,
             })
         }
-        pinned(dir, "NEXT", create::<u32>(bpf_map_type::BPF_MAP_TYPE_ARRAY, "NEXT", 1))?;
+        pinned(dir, "NEXT", create::<u32>(bpf_map_type::BPF_MAP_TYPE_ARRAY, "NEXT", 2))?;
         let hash = bpf_map_type::BPF_MAP_TYPE_HASH;
         pinned(dir, "CLAIMS", create::<Claimed>(hash, "CLAIMS", SESSIONS))?;
         pinned(dir, "ATTACHED", create::<Attached>(hash, "ATTACHED", 256))
@@ -66,7 +66,7 @@ impl Maps {
         Ok(Self {
             control: map(dir, "CONTROL")?,
             subjects: map(dir, "SUBJECTS")?,
-            labels: MapData::from_pin(dir.join("LABELS")).map_err(EngineError::map("LABELS"))?,
+            labels: labels(dir)?,
             roots: map(dir, "ROOTS")?,
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
@@ -86,15 +86,30 @@ impl Maps {
     }
 }
 
+/// The map of labels, of which aya knows no type.
+fn labels(dir: &Path) -> Result<MapData, EngineError> {
+    let error = EngineError::map("LABELS");
+    let labels = MapData::from_pin(dir.join("LABELS")).map_err(&error)?;
+    // Whoever reads a value gives the kernel as many bytes.
+    let (size, expected) = (labels.info().map_err(&error)?.value_size(), size_of::<Label>());
+    if usize::try_from(size).ok() == Some(expected) {
+        return Ok(labels);
+    }
+    Err(error(MapError::InvalidValueSize {
+        size: expected,
+        expected: usize::try_from(size).unwrap_or(usize::MAX),
+    }))
+}
+
 /// A map of `V`s by `u32`.
-fn create<V>(kind: bpf_map_type, name: &str, entries: u32) -> Result<MapData, aya::maps::MapError> {
+fn create<V>(kind: bpf_map_type, name: &str, entries: u32) -> Result<MapData, MapError> {
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let (key, value) = (size(size_of::<u32>()), size(size_of::<V>()));
     let shape = aya_obj::Map::new_from_params(kind as u32, key, value, entries, 0);
     MapData::create(shape, name, None)
 }
 
-fn map<M: TryFrom<Map, Error = aya::maps::MapError>>(
+fn map<M: TryFrom<Map, Error = MapError>>(
     dir: &Path,
     name: &'static str,
 ) -> Result<M, EngineError> {

@@ -22,7 +22,6 @@ use crate::kernel::bpf;
 use crate::session::state::Held;
 use load::OBJECT;
 use maps::Maps;
-use sandbox_common::event::Hook;
 use sandbox_common::subject::Subject;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -41,9 +40,15 @@ pub struct Engine {
 
 impl Engine {
     /// Opens what is pinned beneath `pins`, whether or not it is complete: to judge and to end
-    /// sessions. For a new one, see [`Engines::obtain`].
+    /// sessions. For a new one, see [`Engines::obtain`]. It may be another build's, if that one means
+    /// the same by what is in the maps.
     pub fn adopt(pins: &Path) -> Result<Self, EngineError> {
-        Ok(Self { pins: pins.to_owned(), maps: Maps::open(&pins.join("maps"))? })
+        let maps = Maps::open(&pins.join("maps"))?;
+        let format = maps.next.get(&1, 0).map_err(EngineError::map("NEXT"))?;
+        if format != identity::FORMAT {
+            return Err(EngineError::Foreign(pins.to_owned()));
+        }
+        Ok(Self { pins: pins.to_owned(), maps })
     }
 
     /// Attaches the cgroup programs to a cgroup (its directory and id) for an owner of a share, and
@@ -110,11 +115,5 @@ impl Engine {
     /// Whether everything that was attached is still attached.
     pub fn verify(&self) -> Result<(), EngineError> {
         links::verify(self)
-    }
-
-    /// The hooks that are attached, by their pins.
-    pub fn hooks(&self) -> Vec<Hook> {
-        let attached = |hook: &Hook| self.pins.join("links").join(hook.name()).exists();
-        Hook::ALL.iter().copied().filter(attached).collect()
     }
 }
