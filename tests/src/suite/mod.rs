@@ -4,8 +4,10 @@ mod bad_input;
 mod daemons;
 mod devices;
 mod doctor;
+mod engine;
 mod limits;
 mod lsm;
+mod many;
 mod moves;
 mod network;
 mod objects;
@@ -25,6 +27,7 @@ use libtest_mimic::Trial;
 pub(crate) fn trials() -> Vec<Trial> {
     [
         doctor::trials(),
+        engine::trials(),
         objects::trials(),
         writes::trials(),
         moves::trials(),
@@ -40,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         bad_input::trials(),
         prerequisites::trials(),
         lsm::trials(),
+        many::trials(),
     ]
     .into_iter()
     .flatten()
