@@ -11,6 +11,9 @@ pub const PATH_BYTES: usize = 2048;
 /// it knows its length.
 pub const PATH_SLACK: usize = 256;
 
+/// Bytes of a session's ring: a power of two and whole pages.
+pub const RING_BYTES: u32 = 512 << 10;
+
 /// First part of every record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -44,7 +44,9 @@ pub const NET_PREFIX: u32 = 32;
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Port {
-    /// The port set, value of `NET4` or `NET6`; unique over all slots of an engine.
+    /// Policy slot, native byte order (always matched whole).
+    pub slot: u32,
+    /// The port set, value of `NET4` or `NET6` of this slot (always matched whole).
     pub set: u32,
     /// `IPPROTO_TCP` or `IPPROTO_UDP`, native byte order (always matched whole).
     pub protocol: u16,
@@ -53,7 +55,7 @@ pub struct Port {
 }
 
 /// Bits of [`Port`] before the port.
-pub const PORT_PREFIX: u32 = 48;
+pub const PORT_PREFIX: u32 = 80;
 
 /// Value of map `PORTS`.
 #[repr(C)]

@@ -3,6 +3,9 @@
 use crate::decide::{Decision, Place};
 use crate::path::LongEdgeKey;
 
+/// Most sessions that one engine holds at once.
+pub const SESSIONS: u32 = 2048;
+
 /// How many parents the cgroups of the sessions of one engine may have.
 pub const PARENTS: usize = 4;
 
@@ -45,7 +48,7 @@ pub struct Control {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Subject {
-    /// Number of the session, unique among those of one engine.
+    /// Number of the session: key of `RINGS` and `LOST`, never used again on its engine.
     pub session: u32,
     /// Policy slot: the first part of every policy map's key.
     pub slot: u32,
@@ -54,6 +57,9 @@ pub struct Subject {
     /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
     pub patterns: u32,
 }
+
+/// Most policies with patterns on one engine at once: a session changes from one to the next.
+pub const PATTERN_SETS: u32 = SESSIONS * 2;
 
 /// A policy without patterns.
 pub const NO_PATTERNS: u32 = u32::MAX;

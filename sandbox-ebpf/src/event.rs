@@ -2,7 +2,7 @@
 
 use crate::kernel::task::{self, Task};
 use crate::kernel::vfs::Dentry;
-use crate::maps::{DENIALS, LOST};
+use crate::maps::{LOST, RINGS};
 use crate::path::{self, Chain, ended};
 use crate::subject::Member;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
@@ -44,21 +44,27 @@ fn fill(header: &mut Header, kind: Kind, hook: Hook, member: &Member, decision: 
     task::write_comm(&mut header.comm);
 }
 
-/// Sends `len` bytes. What finds no room is counted.
+/// Sends `len` bytes to the member's session. What has no ring or finds no room on it is counted.
 #[inline(always)]
-fn send<T>(record: *const T, len: u32) {
-    // SAFETY: the verifier checks that `len` bytes of the record may be read.
-    let status = unsafe {
-        bpf_ringbuf_output(
-            (&raw const DENIALS).cast_mut().cast(),
-            record.cast_mut().cast(),
-            u64::from(len),
-            0,
-        )
+fn send<T>(member: &Member, record: *const T, len: u32) {
+    let session = member.subject.session;
+    // SAFETY: a ring that is taken out of the map meanwhile lives until this program has ended.
+    let status = match unsafe { RINGS.get(&session) } {
+        // SAFETY: the verifier checks that `len` bytes of the record may be read.
+        Some(ring) => unsafe {
+            bpf_ringbuf_output(
+                core::ptr::from_ref(ring).cast_mut().cast(),
+                record.cast_mut().cast(),
+                u64::from(len),
+                0,
+            )
+        },
+        None => -1,
     };
-    if status != 0
-        && let Some(lost) = LOST.get_ptr_mut(0)
-    {
+    if status == 0 {
+        return;
+    }
+    if let Some(lost) = LOST.get_ptr_mut(session).or_else(|| LOST.get_ptr_mut(0)) {
         // SAFETY: this CPU's own counter; a count lost to preemption is a count of losses.
         unsafe { *lost += 1 };
     }
@@ -96,7 +102,7 @@ pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentr
     if len > PATH_BYTES as u32 {
         len = PATH_BYTES as u32;
     }
-    send(&raw const chain.event, fixed + len);
+    send(member, &raw const chain.event, fixed + len);
     true
 }
 
@@ -137,14 +143,14 @@ unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
 #[inline(always)]
 pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
     let event = NetEvent { header: header(Kind::Net, hook, member, decision), net };
-    send(&raw const event, size_of::<NetEvent>() as u32);
+    send(member, &raw const event, size_of::<NetEvent>() as u32);
 }
 
 /// About the task itself.
 #[inline(never)]
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
     let header = header(Kind::Task, hook, member, decision);
-    send(&raw const header, size_of::<Header>() as u32);
+    send(member, &raw const header, size_of::<Header>() as u32);
 }
 
 /// About another process.
@@ -152,5 +158,5 @@ pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
 pub(crate) fn process(hook: Hook, member: &Member, decision: Decision, task: Task, request: u32) {
     let process = ProcessPayload { pid: task.pid(), request, comm: task.comm() };
     let event = ProcessEvent { header: header(Kind::Process, hook, member, decision), process };
-    send(&raw const event, size_of::<ProcessEvent>() as u32);
+    send(member, &raw const event, size_of::<ProcessEvent>() as u32);
 }

@@ -1,19 +1,24 @@
 //! The maps. User space finds them by these names.
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
-use aya_ebpf::btf_maps;
+use aya_ebpf::btf_maps::{self, HashOfMaps, RingBuf};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::macros::{btf_map, map};
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
+#[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
+use aya_ebpf::maps::CgroupStorage;
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuHashMap};
 use core::ffi::c_void;
 use core::ptr;
+use sandbox_common::event::RING_BYTES;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
 use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey};
 use sandbox_common::pattern::Patterns;
-use sandbox_common::subject::{Control, Subject, TaskState};
+use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
 
 use crate::path::Chain;
 use crate::path::cache::{ENTRIES, Entry};
+
+const SESSIONS_USIZE: usize = SESSIONS as usize;
 
 /// A map of values that hang on tasks, kernel 5.11 and later. aya-ebpf has the other storage
 /// types; this is shaped like them.
@@ -66,8 +71,9 @@ impl<T> TaskStorage<T> {
 
 #[map]
 pub(crate) static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+/// Every session, and besides the canary of each that is starting.
 #[map]
-pub(crate) static SUBJECTS: HashMap<u64, Subject> = HashMap::with_max_entries(4096, 0);
+pub(crate) static SUBJECTS: HashMap<u64, Subject> = HashMap::with_max_entries(SESSIONS * 2, 0);
 #[btf_map]
 pub(crate) static LABELS: TaskStorage<TaskState> = TaskStorage::new();
 #[btf_map]
@@ -75,7 +81,7 @@ pub(crate) static CHAINS: TaskStorage<Chain> = TaskStorage::new();
 
 #[map]
 pub(crate) static ROOTS: HashMap<RootKey, Root> =
-    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static EDGES: HashMap<EdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
@@ -84,8 +90,10 @@ pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
 /// The patterns of a policy, at its `Subject::patterns`. The one inner map here is a template.
 #[btf_map]
-pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<btf_maps::Array<Patterns, 1>, 4096> =
-    btf_maps::ArrayOfMaps::new();
+pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<
+    btf_maps::Array<Patterns, 1>,
+    { PATTERN_SETS as usize },
+> = btf_maps::ArrayOfMaps::new();
 
 /// What directories pass on, see `path::cache`. 5 MiB.
 #[map]
@@ -93,7 +101,7 @@ pub(crate) static NODES: Array<Entry> = Array::with_max_entries(ENTRIES as u32, 
 
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
-    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 
 /// Pseudo-terminals that members made, and the cgroup id of their session.
 #[map]
@@ -112,9 +120,16 @@ pub(crate) static NET6: LpmTrie<Net6, u32> = LpmTrie::with_max_entries(262_144, 
 #[map]
 pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_048_576, 0);
 
-/// Denials, 4 MiB.
+/// The rings of denials, by session number. User space makes a ring when the session begins.
+#[btf_map]
+pub(crate) static RINGS: HashOfMaps<u32, RingBuf<u64, { RING_BYTES as usize }>, SESSIONS_USIZE> =
+    HashOfMaps::new();
+/// Records that could not be delivered, by session number; 0 counts for those without an entry.
 #[map]
-pub(crate) static DENIALS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
-/// Records that found no room.
+pub(crate) static LOST: PerCpuHashMap<u32, u64> = PerCpuHashMap::with_max_entries(SESSIONS + 1, 0);
+
+/// The cgroup id of the session, beside each of its cgroup programs. These run for the cgroup that a
+/// socket was made in, whoever holds it. (`BPF_MAP_TYPE_CGRP_STORAGE` takes 6.2.)
+#[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 #[map]
-pub(crate) static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static OWNER: CgroupStorage<u64> = CgroupStorage::new();

@@ -64,7 +64,7 @@ pub(crate) fn decide(member: &Member, address: &Address, protocol: u16, port: u1
     };
     let rule = match set {
         Some(set) => {
-            let key = Port { set: *set, protocol, port: port.to_ne_bytes() };
+            let key = Port { slot, set: *set, protocol, port: port.to_ne_bytes() };
             PORTS.get(Key::new(PORT_PREFIX + 16, key))
         }
         None => None,

@@ -27,6 +27,12 @@ impl Member {
     pub(crate) const UNKNOWN: Self =
         Self { cgroup: 0, subject: &NO_SUBJECT, fault: 0, state: ptr::null_mut() };
 
+    /// Whoever is in the session's cgroup.
+    #[inline(always)]
+    pub(crate) fn of(cgroup: u64, subject: &'static Subject) -> Self {
+        Self { cgroup, subject, fault: 0, state: ptr::null_mut() }
+    }
+
     /// The task's own state, where it has one.
     #[inline(always)]
     pub(crate) fn state<'a>(&self) -> Option<&'a mut TaskState> {
@@ -52,7 +58,7 @@ pub(crate) fn by_cgroup() -> Option<Member> {
         let cgroup = task::ancestor_cgroup(parent.level + 1);
         // SAFETY: entries are only added and removed whole, and a reader is under RCU.
         if let Some(subject) = unsafe { SUBJECTS.get(cgroup) } {
-            return Some(Member { cgroup, subject, fault: 0, state: ptr::null_mut() });
+            return Some(Member::of(cgroup, subject));
         }
     }
     None

@@ -4,6 +4,7 @@
 //! EPERM.
 
 use crate::finish;
+use crate::maps::{OWNER, SUBJECTS};
 use crate::net::{self, Address};
 use crate::subject::{self, Member};
 use aya_ebpf::bindings::bpf_sock_addr;
@@ -70,8 +71,20 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
         }
         // A socket of this session in the hands of a task outside its cgroup. Whose task that is
         // cannot be told here (task storage takes 6.18), and it may be a member that was moved.
-        None => (Member::UNKNOWN, Decision::deny(Reason::Moved, Access::CONNECT)),
+        None => (owner(), Decision::deny(Reason::Moved, Access::CONNECT)),
     };
     let errno = finish::net(hook, &member, decision, address.payload(protocol, port));
     i32::from(errno == 0)
+}
+
+/// The session whose cgroup this program is attached to.
+#[inline(always)]
+fn owner() -> Member {
+    // SAFETY: the kernel makes the value when it attaches the program; user space writes it once.
+    let cgroup = unsafe { *OWNER.get_ptr_mut() };
+    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
+    match unsafe { SUBJECTS.get(cgroup) } {
+        Some(subject) => Member::of(cgroup, subject),
+        None => Member::UNKNOWN,
+    }
 }

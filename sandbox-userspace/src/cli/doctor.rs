@@ -1,21 +1,22 @@
 //! `sandbox doctor`: what this kernel can enforce, proved.
 //!
 //! First everything that can be seen without changing anything; then, as root and when nothing
-//! needed is missing, the programs are loaded beside whatever runs, a canary is denied one thing of
-//! every class, and all is removed again.
+//! needed is missing, a canary is denied one thing of every class on the engine that sessions use; one
+//! that was loaded for this alone is removed again.
 
 mod render;
 
-use crate::engine::{CGROUP_HOOKS, Engine, EngineError, LSM_HOOKS, Way};
+use crate::engine::{Aside, CGROUP_HOOKS, EngineError, Engines, Identity, LSM_HOOKS, Share, Way};
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
 use crate::session::cgroup::{CgroupError, CgroupTree};
-use crate::session::orphan;
+use crate::session::state::{RUN, Registry, StateError};
+use crate::session::{host, orphan};
 use sandbox_common::layout::COUNT;
 use serde::Serialize;
 use std::error::Error;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `sandbox doctor`.
@@ -28,8 +29,9 @@ pub struct DoctorArgs {
 }
 
 const AFTER_HELP: &str = "\
-The proof needs root: programs are loaded, a process of sandbox's own is confined and denied one
-thing of every class, and everything is removed again. Nothing else on the machine is touched.
+The proof needs root: on the engine of this build, which is loaded for this where no session runs, a
+process of sandbox's own is confined and denied one thing of every class, and everything is removed
+again. Nothing else on the machine is touched.
 
 Exit status: 0 when everything needed was seen to deny, else 1.";
 
@@ -120,7 +122,7 @@ impl Diagnosis {
                 missing.iter().map(|one| Remedy { what: one.to_string(), mend: one.mend() }),
             ),
             Ok(facts) => {
-                diagnosis.orphans = orphans();
+                diagnosis.orphans = orphans(&facts);
                 match prove(&facts) {
                     Ok(report) => diagnosis.accept(report),
                     Err(failure) => diagnosis.explain(failure),
@@ -211,8 +213,8 @@ impl HookSeen {
 
 /// Sessions that lost their supervisor: those without processes are removed, the others stay in
 /// force and are told of.
-fn orphans() -> Vec<String> {
-    match orphan::report() {
+fn orphans(facts: &Facts) -> Vec<String> {
+    match orphan::report(Some(Identity::own(&facts.layout, facts.way))) {
         Ok(findings) => findings.iter().map(ToString::to_string).collect(),
         Err(error) => vec![format!("cannot look for sessions left behind: {error:#}")],
     }
@@ -224,6 +226,8 @@ enum Failure {
     #[error("the programs cannot be loaded")]
     Load(#[source] EngineError),
     #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
     Cgroups(#[from] CgroupError),
     #[error(transparent)]
     Canary(#[from] CanaryError),
@@ -231,28 +235,51 @@ enum Failure {
     Remove(#[source] EngineError),
 }
 
-/// Loads the programs for the canary alone, and removes them.
+/// Proves on the engine that sessions use; where there is none it is loaded for this, and removed.
 fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
-    let parent = facts.bpffs.join("sandbox");
-    let pins = parent.join(format!("doctor-{}", std::process::id()));
+    let (engines, registry) = (Engines::at(host::PINS), Registry::open(RUN)?);
     let cgroups = CgroupTree::find()?;
-    let mut engine =
-        Engine::load(&facts.layout, facts.way, &facts.hooks, &pins).map_err(|error| {
-            tidy(&parent);
-            Failure::Load(error)
-        })?;
-    let report = canary::prove(&mut engine, &cgroups);
-    let removed = engine.remove();
-    tidy(&parent);
-    let report = report?;
-    removed.map_err(Failure::Remove)?;
-    Ok(report)
+    let _alone = registry.hold_doctor()?;
+    let held = registry.hold()?;
+    // Of one that was killed: there is no other now.
+    let mut aside = engines.clear(canary::DOCTOR, &held).map_err(Failure::Remove)?;
+    let share = engines
+        .obtain(&facts.layout, facts.way, &facts.hooks, &held)
+        .map_err(Failure::Load)
+        .and_then(|engine| engine.claim(canary::DOCTOR, &held).map_err(Failure::Load));
+    if share.is_err() {
+        aside.extend(engines.set_aside_idle(None, &held).map_err(Failure::Remove)?);
+    }
+    drop(held);
+    let proof = share.and_then(|share| in_share(share, &registry, &cgroups));
+    let proof = proof.map(|(report, idle)| {
+        aside.extend(idle);
+        report
+    });
+    aside.into_iter().try_for_each(Aside::discard).map_err(Failure::Remove)?;
+    proof
 }
 
-/// Removes the directory of all pins if nothing is left in it.
-fn tidy(parent: &Path) {
-    // Sessions have theirs there too, and then it stays.
-    let _ = std::fs::remove_dir(parent);
+/// The proof's outcome, and the engine where nobody else uses it.
+fn in_share(
+    mut share: Share,
+    registry: &Registry,
+    cgroups: &CgroupTree,
+) -> Result<(CanaryReport, Option<Aside>), Failure> {
+    let report = share
+        .ring()
+        .map_err(Failure::Load)
+        .and_then(|mut ring| Ok(canary::prove(&mut share, &mut ring, registry, cgroups)?));
+    let ended = share.end(&registry.hold()?).map_err(Failure::Remove);
+    match (report, ended) {
+        (Ok(report), Ok(aside)) => Ok((report, aside)),
+        (Err(error), Ok(aside)) => {
+            // The error to tell is why there is no proof.
+            let _ = aside.map_or(Ok(()), Aside::discard);
+            Err(error)
+        }
+        (_, Err(error)) => Err(error),
+    }
 }
 
 /// An error and its causes, on one line.

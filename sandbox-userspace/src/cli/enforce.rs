@@ -1,22 +1,22 @@
-//! The kernel side of `sandbox run`: programs of its own, proved, with the session's policy.
+//! The kernel side of `sandbox run`: a share of the engine, proved, with the session's policy.
 
 use crate::engine::events::Ring;
-use crate::engine::{Engine, Way};
+use crate::engine::{Aside, EngineError, Engines, Share, Way};
 use crate::kernel::features::HookFact;
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
+use crate::session::state::Registry;
 use sandbox_common::layout::KernelLayout;
 use sandbox_common::subject::{Mode, Subject};
 use std::path::Path;
 
-/// The slot of a session's policy; its engine is its own.
-const SLOT: u32 = 1;
-
 /// The programs of this kernel with one policy.
 pub(super) struct Bpf {
+    pub(super) registry: Registry,
+    pub(super) engines: Engines,
     pub(super) tree: CgroupTree,
     pub(super) layout: KernelLayout<u32>,
     pub(super) way: Way,
@@ -26,13 +26,13 @@ pub(super) struct Bpf {
 
 impl Kernel for Bpf {
     fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
-        let mut engine = Engine::load(&self.layout, self.way, &self.hooks, pins)
-            .map_err(|error| refused("load the programs", error))?;
-        match self.fill(&mut engine, cgroup, pins) {
-            Ok(ring) => Ok(Enforced { guard: Box::new(engine), source: Box::new(ring) }),
+        let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let mut share = self.share(&name)?;
+        match self.fill(&mut share, cgroup) {
+            Ok(ring) => Ok(Enforced { guard: Box::new(share), source: Box::new(ring) }),
             Err(RunError::Enforce { message, help }) => {
-                let left = engine.remove().err();
-                let left = left.map(|error| format!("; and cannot remove the programs: {error}"));
+                let left = self.give_back(share).err();
+                let left = left.map(|error| format!("; and cannot undo it: {error:#}"));
                 Err(RunError::Enforce { message: message + &left.unwrap_or_default(), help })
             }
             Err(other) => Err(other),
@@ -41,23 +41,49 @@ impl Kernel for Bpf {
 }
 
 impl Bpf {
-    fn fill(&self, engine: &mut Engine, cgroup: &Cgroup, pins: &Path) -> Result<Ring, RunError> {
-        let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        engine
-            .attach(&cgroup.path, &name)
-            .map_err(|error| refused("attach the cgroup programs", error))?;
-        canary::prove(engine, &self.tree)
+    /// A share of the engine, which is loaded where it is not yet.
+    fn share(&self, name: &str) -> Result<Share, RunError> {
+        let held = self.registry.hold().map_err(|error| refused("take the lock", error))?;
+        let engine = self.engines.obtain(&self.layout, self.way, &self.hooks, &held);
+        let engine = engine.map_err(|error| refused("load the programs", error))?;
+        engine.claim(name, &held).map_err(|error| {
+            // The error to tell is the first one; an engine that is left is found by the next start.
+            let idle = self.engines.set_aside_idle(None, &held);
+            drop(held);
+            let _ = idle.map(|idle| idle.into_iter().try_for_each(Aside::discard));
+            refused("join the engine", error)
+        })
+    }
+
+    fn give_back(&self, mut share: Share) -> anyhow::Result<()> {
+        share.detach("")?;
+        let held = self.registry.hold()?;
+        let aside = share.end(&held)?;
+        drop(held);
+        Ok(aside.map_or(Ok(()), Aside::discard)?)
+    }
+
+    fn fill(&mut self, share: &mut Share, cgroup: &Cgroup) -> Result<Ring, RunError> {
+        let error = |what: &'static str| move |error: EngineError| refused(what, error);
+        share.of_cgroup(cgroup.id).map_err(error("join the engine"))?;
+        share.attach((&cgroup.path, cgroup.id), "").map_err(error("attach the cgroup programs"))?;
+        let mut ring = share.ring().map_err(error("make the ring of denials"))?;
+        canary::prove(share, &mut ring, &self.registry, &self.tree)
             .map_err(|error| refused("prove that this kernel denies", error))?;
-        let mut ring = engine.ring().map_err(|error| refused("open the ring of denials", error))?;
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
-        let patterns = engine
-            .publish(SLOT, &self.policy)
-            .map_err(|error| refused("load the policy", error))?;
-        let subject = Subject { session: 1, slot: SLOT, mode: Mode::Enforce as u32, patterns };
-        engine
-            .admit(cgroup.id, cgroup.parent, subject)
-            .map_err(|error| refused("put the policy in force", error))?;
+        let patterns = share.publish(std::mem::take(&mut self.policy));
+        let subject = Subject {
+            session: share.number(),
+            slot: share.slots().0,
+            mode: Mode::Enforce as u32,
+            patterns: patterns.map_err(error("load the policy"))?,
+        };
+        let held = self.registry.hold().map_err(|error| refused("take the lock", error))?;
+        share
+            .engine()
+            .admit(cgroup.id, cgroup.parent, subject, &held)
+            .map_err(error("put the policy in force"))?;
         Ok(ring)
     }
 }

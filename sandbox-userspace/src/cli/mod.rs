@@ -2,6 +2,7 @@
 
 pub mod doctor;
 mod enforce;
+pub mod engine;
 pub mod policy;
 pub mod run;
 pub mod sessions;
@@ -39,6 +40,8 @@ enum Verb {
     Policy(policy::PolicyArgs),
     /// List sessions, or end one
     Sessions(sessions::SessionsArgs),
+    /// Look at the programs in the kernel, or keep them loaded between sessions
+    Engine(engine::EngineArgs),
     /// What `run` and `doctor` start to see this kernel deny
     #[command(hide = true)]
     Canary,
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
+        Verb::Engine(args) => engine::execute(&args),
         Verb::Canary => canary::child(),
         Verb::Sessions(args) => sessions::execute(&args),
     }

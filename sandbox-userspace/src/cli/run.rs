@@ -2,7 +2,8 @@
 
 use super::Failure;
 use super::enforce::Bpf;
-use crate::kernel::features;
+use crate::engine::{Engines, Identity};
+use crate::kernel::features::{self, Facts};
 use crate::kernel::mounts::MountTable;
 use crate::policy;
 use crate::session::cgroup::CgroupTree;
@@ -86,7 +87,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
     let tree = CgroupTree::find().map_err(Failure::new)?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
-    report_orphans(output)?;
+    let (engines, identity) = (Engines::at(host::PINS), Identity::own(&facts.layout, facts.way));
+    report_orphans(&identity, output)?;
     let sudo = std::env::var_os("SUDO_USER");
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
@@ -113,16 +115,16 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
     let request = Request {
         id,
-        registry,
+        registry: registry.clone(),
         tree: tree.clone(),
-        pins: Path::new(host::BPFFS).join("sandbox"),
+        pins: engines.pins(&identity).join("sessions"),
         user,
         workspace,
         command: args.command,
         rules: compiled.rules.clone(),
     };
-    let mut kernel =
-        Bpf { tree, layout: facts.layout, way: facts.way, hooks: facts.hooks, policy: compiled };
+    let Facts { layout, way, hooks, .. } = facts;
+    let mut kernel = Bpf { registry, engines, tree, layout, way, hooks, policy: compiled };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 
@@ -132,8 +134,8 @@ fn failure(error: &RunError) -> Failure {
 
 /// Tells of sessions that lost their supervisor. What is left in force may be in nobody's way, so
 /// that only a host that cannot be looked at is refused.
-fn report_orphans(output: &mut Output) -> Result<(), Failure> {
-    let findings = orphan::report()
+fn report_orphans(own: &Identity, output: &mut Output) -> Result<(), Failure> {
+    let findings = orphan::report(Some(own.clone()))
         .map_err(|error| Failure::new(format!("cannot look for sessions left behind: {error}")))?;
     for finding in findings {
         let level = match finding {
@@ -146,7 +148,7 @@ fn report_orphans(output: &mut Output) -> Result<(), Failure> {
 }
 
 /// Everything that is missing at once, and how to mend each.
-fn lacking(missing: &[features::Missing]) -> Failure {
+pub(super) fn lacking(missing: &[features::Missing]) -> Failure {
     let texts: Vec<_> = missing.iter().map(ToString::to_string).collect();
     let remedies: Vec<_> = missing.iter().map(features::Missing::mend).collect();
     Failure::new(texts.join("\n")).help(remedies.join("\n"))

@@ -73,7 +73,7 @@ pub fn execute(args: &SessionsArgs) -> ExitCode {
 
 fn keeper() -> Result<Keeper, Failure> {
     host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
-    Keeper::host().map_err(Failure::new)
+    Keeper::host(None).map_err(Failure::new)
 }
 
 fn list(json: bool) -> Result<(), Failure> {

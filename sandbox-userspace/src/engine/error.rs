@@ -4,6 +4,7 @@ use crate::kernel::bpf::Refused;
 use aya::maps::MapError;
 use aya::pin::PinError;
 use aya::programs::ProgramError;
+use aya::programs::links::LinkError;
 use std::io;
 use std::path::PathBuf;
 
@@ -117,6 +118,15 @@ pub enum EngineError {
         #[source]
         source: MapError,
     },
+    /// A map holds as many entries as it can.
+    #[error(
+        "map {name} has no room left for the rules of another session: the policies of all sessions \
+         together have too many; end some sessions, or shorten the policy"
+    )]
+    NoRoom {
+        /// The map.
+        name: &'static str,
+    },
     /// The kernel lacks a hook that sessions cannot do without.
     #[error(
         "this kernel has no LSM hook `{0}`: it takes Linux 6.1 or later with CONFIG_BPF_LSM=y and CONFIG_SECURITY_PATH=y"
@@ -131,9 +141,54 @@ pub enum EngineError {
     /// More parents of sessions' cgroups than the programs look at.
     #[error("sessions lie in more than {} cgroups", sandbox_common::subject::PARENTS)]
     Parents,
-    /// The slot has a policy already.
-    #[error("policy slot {0} is in use")]
-    SlotUsed(u32),
+    /// The engine holds as many sessions as it can.
+    #[error(
+        "{0} sessions run already, the most there can be at once; end some: sandbox sessions end ID"
+    )]
+    Full(u32),
+    /// Numbers are never used twice.
+    #[error(
+        "the engine has no session numbers left; end all sessions and release it (sandbox engine \
+         release), so that the next one loads it anew"
+    )]
+    NoNumbers,
+    /// A name that cannot be written down.
+    #[error("{0:?} cannot be the owner of a share of the engine: its name has 1 to 8 bytes")]
+    Owner(String),
+    /// Something was taken out of a pinned engine, or exchanged.
+    #[error(
+        "the engine pinned at {} is damaged: {what}; sessions on it may not be confined any more, and \
+         none is started on it. End them (sandbox sessions end ID): the next start then loads it anew",
+        path.display()
+    )]
+    Damaged {
+        /// Its directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Its maps mean something else.
+    #[error("the engine pinned at {} is one of another version of sandbox", .0.display())]
+    Foreign(PathBuf),
+    /// Somebody else could have prepared what is in it.
+    #[error(
+        "{} is not a directory of root's alone (mode 0700): somebody else may have put things there; \
+         remove it",
+        .0.display()
+    )]
+    NotPrivate(PathBuf),
+    /// A link that was just pinned cannot be looked at.
+    #[error("cannot look at the link pinned at {}", path.display())]
+    Link {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: LinkError,
+    },
+    /// The number of processors, which values by processor take.
+    #[error("cannot count the processors")]
+    Cpus(#[source] io::Error),
     /// A task's label could not be read.
     #[error("cannot read the label of a task")]
     Label {
@@ -141,13 +196,15 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
-    /// Only the process that loaded the programs can attach them.
-    #[error("an adopted engine attaches no programs")]
-    Adopted,
 }
 
 impl EngineError {
     pub(super) fn map(name: &'static str) -> impl Fn(MapError) -> Self {
-        move |source| Self::Map { name, source }
+        move |source| match &source {
+            MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(libc::E2BIG) => {
+                Self::NoRoom { name }
+            }
+            _ => Self::Map { name, source },
+        }
     }
 }

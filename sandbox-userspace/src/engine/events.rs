@@ -4,10 +4,9 @@ use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
 use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, ProcessPayload, VERSION};
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::Path;
 use zerocopy::FromBytes;
 
-/// The ring of denials, to be wrapped in `tokio::io::unix::AsyncFd`.
+/// A session's ring of denials, to be wrapped in `tokio::io::unix::AsyncFd`.
 pub struct Ring(RingBuf<MapData>);
 
 impl AsRawFd for Ring {
@@ -17,9 +16,8 @@ impl AsRawFd for Ring {
 }
 
 impl Ring {
-    pub(super) fn open(pin: &Path) -> Result<Self, EngineError> {
-        MapData::from_pin(pin)
-            .and_then(Map::from_map_data)
+    pub(super) fn of(ring: MapData) -> Result<Self, EngineError> {
+        Map::from_map_data(ring)
             .and_then(RingBuf::try_from)
             .map(Self)
             .map_err(EngineError::map("DENIALS"))

@@ -1,19 +1,28 @@
 //! Loading, attaching and pinning the programs.
 
-use super::EngineError;
+use super::identity::FORMAT;
+use super::maps::Maps;
 use super::modify_return::Image;
+use super::{EngineError, links};
 use crate::kernel::features::HookFact;
+use aya::maps::{CgroupStorageKey, PerCpuValues};
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, CgroupSockAddr, FExit, Lsm, ProgramError};
+use aya::programs::{
+    CgroupAttachMode, CgroupSockAddr, CgroupSockAddrAttachType, FExit, Lsm, ProgramError,
+};
+use aya::util::nr_cpus;
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya_obj::generated::bpf_attach_type;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Instant;
 
 /// The object that `cargo xtask build` compiled; empty in a build without it.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
+pub(super) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
 /// The hooks of the whole machine, and whether sessions can do without.
 pub const LSM_HOOKS: &[(Hook, Need)] = &[
@@ -77,10 +86,15 @@ pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendms
 
 /// Functions on whose return something is noted; no hooks, they deny nothing: a new pseudo-terminal, and
 /// directories that have another place than before.
-const NOTED: &[&str] = &["devpts_pty_new", "vfs_rename", "vfs_rmdir"];
+pub(super) const NOTED: &[&str] = &["devpts_pty_new", "vfs_rename", "vfs_rmdir"];
 
 /// The environment variable that, set to `off`, has every place looked up anew: for comparison.
 const NODE_CACHE: &str = "SANDBOX_NODE_CACHE";
+
+/// Whether an engine that this process loads remembers places.
+pub(super) fn node_cache() -> bool {
+    std::env::var_os(NODE_CACHE).is_none_or(|value| value != "off")
+}
 
 /// Whether sessions can do without a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,15 +104,6 @@ pub enum Need {
     /// A kernel that lacks it calls another of the hooks in its place.
     WhereItExists,
 }
-
-/// Name of a cgroup link's pin.
-pub(super) fn cgroup_link(name: &str, hook: Hook) -> String {
-    format!("{name}-{}", hook.name())
-}
-
-/// The loaded programs.
-#[derive(Debug)]
-pub(super) struct Programs(Ebpf);
 
 /// How the hooks are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -110,28 +115,33 @@ pub enum Way {
     ModifyReturn,
 }
 
+/// Loads the programs, attaches the global hooks, and pins maps, links and the programs of cgroups
+/// beneath `pins`, a directory of a bpffs that is made here.
 pub(super) fn load(
     layout: &KernelLayout<u32>,
     way: Way,
     hooks: &[HookFact],
     pins: &Path,
-) -> Result<Programs, EngineError> {
+) -> Result<(), EngineError> {
     if OBJECT.is_empty() {
         return Err(EngineError::NoPrograms);
     }
     let btf = Btf::from_sys_fs().map_err(EngineError::Btf)?;
-    let node_cache = std::env::var_os(NODE_CACHE).is_none_or(|value| value != "off");
     let mut ebpf = EbpfLoader::new()
         .btf(Some(&btf))
         // Task storage, for which aya has no type.
         .allow_unsupported_maps()
         .override_global("LAYOUT", layout, true)
-        .override_global("NODE_CACHE", &u32::from(node_cache), true)
+        .override_global("NODE_CACHE", &u32::from(node_cache()), true)
         .load(OBJECT)
         .map_err(|error| EngineError::Object(Box::new(error)))?;
-    let (maps, links) = (pins.join("maps"), pins.join("links"));
-    for dir in [&maps, &links] {
-        fs::create_dir(dir).map_err(|source| EngineError::Pins { path: dir.clone(), source })?;
+    let [maps, links, programs, sessions] =
+        ["maps", "links", "programs", "sessions"].map(|name| pins.join(name));
+    for dir in [pins, maps.as_path(), &links, &programs, &sessions] {
+        DirBuilder::new()
+            .mode(0o700)
+            .create(dir)
+            .map_err(|source| EngineError::Pins { path: dir.into(), source })?;
     }
     for (name, map) in ebpf.maps() {
         // The layout's section has been read by the verifier; nobody needs it again.
@@ -145,6 +155,7 @@ pub(super) fn load(
             source,
         })?;
     }
+    Maps::make(&maps)?;
     let image = match way {
         Way::BpfLsm => None,
         Way::ModifyReturn => Some(Image::new(OBJECT, &ebpf, &maps)?),
@@ -164,14 +175,28 @@ pub(super) fn load(
         pin(attach_noted(&mut ebpf, name, &btf)?, &links, name)?;
     }
     for hook in CGROUP_HOOKS {
-        let name = hook.name();
-        cgroup_program(&mut ebpf, *hook)?.load().map_err(|source| EngineError::Load {
-            name,
-            hint: "",
-            source: Box::new(source),
+        let (name, path) = (hook.name(), programs.join(hook.name()));
+        let refused = |source| EngineError::Load { name, hint: "", source: Box::new(source) };
+        let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
+        let program: &mut CgroupSockAddr = program.try_into().map_err(refused)?;
+        program.load().map_err(refused)?;
+        program.pin(&path).map_err(|source| EngineError::Pin {
+            name: name.into(),
+            path,
+            source,
         })?;
     }
-    Ok(Programs(ebpf))
+    let mut maps = Maps::open(&maps)?;
+    count_for_nobody(&mut maps)?;
+    maps.next.set(1, FORMAT, 0).map_err(EngineError::map("NEXT"))?;
+    links::record(pins, &mut maps)
+}
+
+/// Makes the counter of records that have no session.
+fn count_for_nobody(maps: &mut Maps) -> Result<(), EngineError> {
+    let cpus = nr_cpus().map_err(|(_, error)| EngineError::Cpus(error))?;
+    let none = PerCpuValues::try_from(vec![0; cpus]).map_err(EngineError::Cpus)?;
+    maps.lost.insert(0, none, 0).map_err(EngineError::map("LOST"))
 }
 
 /// Attaches one LSM program and pins its link; false where the kernel has no such hook.
@@ -223,12 +248,59 @@ fn attach_noted(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<FdLink
     program.take_link(id).map(Into::into).map_err(attach)
 }
 
-fn cgroup_program(ebpf: &mut Ebpf, hook: Hook) -> Result<&mut CgroupSockAddr, EngineError> {
+/// The program for a hook of cgroups that is pinned in `programs`.
+pub(super) fn cgroup_program(programs: &Path, hook: Hook) -> Result<CgroupSockAddr, EngineError> {
     let name = hook.name();
-    ebpf.program_mut(name)
-        .ok_or(EngineError::NoProgram(name))?
-        .try_into()
-        .map_err(|source| EngineError::Load { name, hint: "", source: Box::new(source) })
+    let kind = match hook {
+        Hook::Connect4 => CgroupSockAddrAttachType::Connect4,
+        Hook::Connect6 => CgroupSockAddrAttachType::Connect6,
+        Hook::Sendmsg4 => CgroupSockAddrAttachType::UDPSendMsg4,
+        Hook::Sendmsg6 => CgroupSockAddrAttachType::UDPSendMsg6,
+        _ => return Err(EngineError::NoProgram(name)),
+    };
+    CgroupSockAddr::from_pin(programs.join(name), kind).map_err(|source| EngineError::Attach {
+        name,
+        hint: "",
+        source: Box::new(source),
+    })
+}
+
+/// The kernel's number for what a hook of cgroups is attached as, `enum bpf_attach_type`.
+fn attach_type(hook: Hook) -> Option<u32> {
+    Some(match hook {
+        Hook::Connect4 => bpf_attach_type::BPF_CGROUP_INET4_CONNECT,
+        Hook::Connect6 => bpf_attach_type::BPF_CGROUP_INET6_CONNECT,
+        Hook::Sendmsg4 => bpf_attach_type::BPF_CGROUP_UDP4_SENDMSG,
+        Hook::Sendmsg6 => bpf_attach_type::BPF_CGROUP_UDP6_SENDMSG,
+        _ => return None,
+    } as u32)
+}
+
+/// Attaches the cgroup programs pinned beneath `pins` to the cgroup (directory and id) and pins the
+/// links in `links`, their names behind `prefix`.
+pub(super) fn attach(
+    pins: &Path,
+    maps: &mut Maps,
+    cgroup: (&Path, u64),
+    links: &Path,
+    prefix: &str,
+) -> Result<(), EngineError> {
+    let (directory, id) = cgroup;
+    let file = File::open(directory)
+        .map_err(|source| EngineError::Cgroup { path: directory.to_owned(), source })?;
+    for hook in CGROUP_HOOKS {
+        let mut program = cgroup_program(&pins.join("programs"), *hook)?;
+        let name = hook.name();
+        let attach = |source| EngineError::Attach { name, hint: "", source: Box::new(source) };
+        let link = program.attach(&file, CgroupAttachMode::default()).map_err(attach)?;
+        let link = program.take_link(link).map_err(attach)?;
+        let link: FdLink = link.try_into().map_err(|_| EngineError::NoCgroupLinks)?;
+        pin(link, links, &format!("{prefix}{name}"))?;
+        let kind = attach_type(*hook).ok_or(EngineError::NoProgram(name))?;
+        let key = CgroupStorageKey::new(id, kind);
+        maps.owner.insert(key, id, 0).map_err(EngineError::map("OWNER"))?;
+    }
+    Ok(())
 }
 
 fn pin(link: FdLink, links: &Path, name: &str) -> Result<(), EngineError> {
@@ -250,37 +322,12 @@ fn hint(error: &ProgramError) -> &'static str {
     match errno {
         Some(libc::E2BIG) => {
             ": 38 programs are attached to this hook already, the most a kernel takes \
-             (BPF_MAX_TRAMP_LINKS); end other sessions or other BPF tools"
+             (BPF_MAX_TRAMP_LINKS); end other BPF tools, or the sessions of other builds of sandbox"
         }
         Some(libc::EPERM) => {
             ": it takes root with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, outside a container, on a \
              kernel that is not locked down"
         }
         _ => "",
-    }
-}
-
-impl Programs {
-    pub(super) fn attach(
-        &mut self,
-        cgroup: &Path,
-        links: &Path,
-        name: &str,
-    ) -> Result<(), EngineError> {
-        let directory = File::open(cgroup)
-            .map_err(|source| EngineError::Cgroup { path: cgroup.to_owned(), source })?;
-        for hook in CGROUP_HOOKS {
-            let program = cgroup_program(&mut self.0, *hook)?;
-            let attach = |source| EngineError::Attach {
-                name: hook.name(),
-                hint: "",
-                source: Box::new(source),
-            };
-            let id = program.attach(&directory, CgroupAttachMode::default()).map_err(attach)?;
-            let link = program.take_link(id).map_err(attach)?;
-            let link: FdLink = link.try_into().map_err(|_| EngineError::NoCgroupLinks)?;
-            pin(link, links, &cgroup_link(name, *hook))?;
-        }
-        Ok(())
     }
 }

@@ -1,98 +1,77 @@
 //! The kernel side as seen from here: load, attach, pin, publish, read events.
 
+mod claims;
+mod engines;
 mod error;
 pub mod events;
+mod identity;
+mod links;
 mod load;
 mod maps;
 pub(crate) mod modify_return;
 mod publish;
+mod sweep;
 
+pub use claims::Share;
+pub use engines::{Aside, Engines, Found};
 pub use error::EngineError;
+pub use identity::Identity;
 pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
 
 use crate::kernel::bpf;
-use crate::kernel::features::HookFact;
-use load::Programs;
+use crate::session::state::Held;
+use load::OBJECT;
 use maps::Maps;
-use sandbox_common::event::Hook;
-use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::{Parent, Subject};
-use std::collections::HashMap;
+use sandbox_common::subject::{Control, Parent, Subject};
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// Loaded, attached and pinned programs with their maps.
+/// Loaded, attached and pinned programs with their maps, shared by all sessions of a build.
 ///
-/// Beneath the pin directory: `maps/NAME`, `links/HOOK`, `links/NAME-HOOK` for a cgroup's links.
+/// Beneath the pin directory: `maps/NAME`, `links/HOOK`, `programs/HOOK` (those that are attached to
+/// each session's cgroup) and `sessions/OWNER/HOOK`, a session's cgroup links. An engine is in use as
+/// long as `sessions` holds anything: that much every build understands of another's engine.
 /// The pins, not this value, hold the programs: dropping it changes nothing.
 pub struct Engine {
     pins: PathBuf,
     maps: Maps,
-    /// The cgroup programs, for [`attach`](Self::attach); an adopted engine has none.
-    programs: Option<Programs>,
-    /// First port set of each slot.
-    sets: HashMap<u32, u32>,
-    /// Where the patterns of each slot are that has any.
-    patterns: HashMap<u32, u32>,
-    next_set: u32,
 }
 
 impl Engine {
-    /// Loads the programs, attaches the global hooks and pins links and maps beneath `pins` (a
-    /// directory of a bpffs that is made here). `hooks` says which program fits each hook. Nothing is
-    /// left behind on an error.
-    pub fn load(
-        layout: &KernelLayout<u32>,
-        way: Way,
-        hooks: &[HookFact],
-        pins: &Path,
-    ) -> Result<Self, EngineError> {
-        fs::create_dir_all(pins)
-            .map_err(|source| EngineError::Pins { path: pins.to_owned(), source })?;
-        let loaded = load::load(layout, way, hooks, pins)
-            .and_then(|programs| Ok((programs, Maps::open(&pins.join("maps"))?)));
-        match loaded {
-            Ok((programs, maps)) => Ok(Self {
-                pins: pins.to_owned(),
-                maps,
-                programs: Some(programs),
-                sets: HashMap::new(),
-                patterns: HashMap::new(),
-                next_set: 0,
-            }),
-            Err(error) => {
-                // The first error is the one to tell; what cannot be removed now is found as a
-                // leftover by the next start.
-                let _ = fs::remove_dir_all(pins);
-                Err(error)
-            }
-        }
-    }
-
-    /// Opens what an earlier process pinned beneath `pins`. Attaches nothing.
+    /// Opens what is pinned beneath `pins`, whether or not it is complete: to judge and to end
+    /// sessions. For a new one, see [`Engines::obtain`]. It may be another build's, if that one means
+    /// the same by what is in the maps.
     pub fn adopt(pins: &Path) -> Result<Self, EngineError> {
-        Ok(Self {
-            pins: pins.to_owned(),
-            maps: Maps::open(&pins.join("maps"))?,
-            programs: None,
-            sets: HashMap::new(),
-            patterns: HashMap::new(),
-            next_set: 0,
-        })
+        let maps = Maps::open(&pins.join("maps"))?;
+        let format = maps.next.get(&1, 0).map_err(EngineError::map("NEXT"))?;
+        if format != identity::FORMAT {
+            return Err(EngineError::Foreign(pins.to_owned()));
+        }
+        Ok(Self { pins: pins.to_owned(), maps })
     }
 
-    /// Attaches the cgroup programs to `cgroup` (its directory) and pins the links under `name`.
-    pub fn attach(&mut self, cgroup: &Path, name: &str) -> Result<(), EngineError> {
-        let programs = self.programs.as_mut().ok_or(EngineError::Adopted)?;
-        programs.attach(cgroup, &self.pins.join("links"), name)
+    /// Attaches the cgroup programs to a cgroup (its directory and id) for an owner of a share, and
+    /// pins the links. An owner's cgroups are told apart by `prefix`.
+    pub fn attach(
+        &mut self,
+        cgroup: (&Path, u64),
+        owner: &str,
+        prefix: &str,
+    ) -> Result<(), EngineError> {
+        let links = self.pins.join("sessions").join(owner);
+        load::attach(&self.pins, &mut self.maps, cgroup, &links, prefix)
     }
 
-    /// Detaches what [`attach`](Self::attach) attached under `name`.
-    pub fn detach(&mut self, name: &str) -> Result<(), EngineError> {
+    /// Detaches what [`attach`](Self::attach) attached. That it was not is no error.
+    pub fn detach(&mut self, owner: &str, prefix: &str) -> Result<(), EngineError> {
+        let links = self.pins.join("sessions").join(owner);
         for hook in CGROUP_HOOKS {
-            let path = self.pins.join("links").join(load::cgroup_link(name, *hook));
-            fs::remove_file(&path).map_err(|source| EngineError::Pins { path, source })?;
+            let path = links.join(format!("{prefix}{}", hook.name()));
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                other => other.map_err(|source| EngineError::Pins { path, source })?,
+            }
         }
         Ok(())
     }
@@ -103,21 +82,42 @@ impl Engine {
         cgroup: u64,
         parent: Parent,
         subject: Subject,
+        _held: &Held,
     ) -> Result<(), EngineError> {
-        let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
-        if !control.parents.contains(&parent) {
-            let free = control.parents.iter_mut().find(|known| known.cgroup == 0);
-            *free.ok_or(EngineError::Parents)? = parent;
+        // The directory of all sessions' cgroups goes with the last of them, and comes back as another.
+        let alone = self.maps.subjects.keys().next().is_none();
+        let subjects = &mut self.maps.subjects;
+        subjects.insert(cgroup, subject, 0).map_err(EngineError::map("SUBJECTS"))?;
+        let admitted = self.renew(|control| {
+            if alone {
+                control.parents = Default::default();
+            }
+            if !control.parents.contains(&parent) {
+                let free = control.parents.iter_mut().find(|known| known.cgroup == 0);
+                *free.ok_or(EngineError::Parents)? = parent;
+            }
+            Ok(())
+        });
+        if admitted.is_err() {
+            // The error to tell is the first one; an entry that is left is found by the claim.
+            let _ = self.maps.subjects.remove(&cgroup);
         }
-        self.maps.subjects.insert(cgroup, subject, 0).map_err(EngineError::map("SUBJECTS"))?;
-        control.generation += 1;
-        self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
+        admitted
     }
 
     /// Ends a session: labelled tasks that still live are denied everything.
-    pub fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
+    pub fn dismiss(&mut self, cgroup: u64, _held: &Held) -> Result<(), EngineError> {
         self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))?;
+        self.renew(|_| Ok(()))
+    }
+
+    /// Has tasks look up their subjects anew, of which they keep copies. Under the lock.
+    fn renew(
+        &mut self,
+        change: impl FnOnce(&mut Control) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
+        change(&mut control)?;
         control.generation += 1;
         self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
     }
@@ -129,26 +129,15 @@ impl Engine {
         Ok(label.map(|label| label.cgroup).filter(|cgroup| *cgroup != 0))
     }
 
-    /// The ring of denials. Readable (epoll) when records wait.
-    pub fn ring(&mut self) -> Result<events::Ring, EngineError> {
-        events::Ring::open(&self.pins.join("maps").join("DENIALS"))
-    }
-
-    /// Records that found no room on the ring, since load, over all CPUs.
-    pub fn lost(&self) -> Result<u64, EngineError> {
-        let counts = self.maps.lost.get(&0, 0).map_err(EngineError::map("LOST"))?;
+    /// Records of a session (its number; 0 for those that have none) that could not be delivered,
+    /// over all CPUs.
+    pub fn lost(&self, session: u32) -> Result<u64, EngineError> {
+        let counts = self.maps.lost.get(&session, 0).map_err(EngineError::map("LOST"))?;
         Ok(counts.iter().sum())
     }
 
-    /// The hooks that are attached, by their pins.
-    pub fn hooks(&self) -> Vec<Hook> {
-        let attached = |hook: &Hook| self.pins.join("links").join(hook.name()).exists();
-        Hook::ALL.iter().copied().filter(attached).collect()
-    }
-
-    /// Detaches everything and removes the pins and their directory.
-    pub fn remove(self) -> Result<(), EngineError> {
-        fs::remove_dir_all(&self.pins)
-            .map_err(|source| EngineError::Pins { path: self.pins.clone(), source })
+    /// Whether everything that was attached is still attached.
+    pub fn verify(&self) -> Result<(), EngineError> {
+        links::verify(self)
     }
 }

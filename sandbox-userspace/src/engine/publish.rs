@@ -1,13 +1,14 @@
 //! Entering a compiled policy into the maps, as one slot.
 
-use super::{Engine, EngineError};
-use crate::kernel::bpf;
+use super::claims::{NOT_YET, errno};
+use super::{Engine, EngineError, sweep};
 use crate::policy::compiled::CompiledPolicy;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
 use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
 use sandbox_common::path::{DeviceKey, EdgeKey, LONG_NAME, LongEdgeKey, RootKey, SHORT_NAME};
-use sandbox_common::subject::NO_PATTERNS;
+use sandbox_common::subject::{NO_PATTERNS, PATTERN_SETS};
+use std::collections::HashSet;
 
 impl Engine {
     /// Enters a policy as `slot`; returns where its patterns are, see [`Subject::patterns`]. No subject
@@ -15,15 +16,7 @@ impl Engine {
     ///
     /// [`Subject::patterns`]: sandbox_common::subject::Subject::patterns
     pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<u32, EngineError> {
-        if self.sets.contains_key(&slot) {
-            return Err(EngineError::SlotUsed(slot));
-        }
-        let first_set = self.next_set;
-        let sets = policy.ports.iter().map(|port| port.set + 1).max().unwrap_or(0);
-        self.sets.insert(slot, first_set);
-        self.next_set = first_set.saturating_add(sets);
-        let entered =
-            self.enter(slot, first_set, policy).and_then(|()| self.enter_patterns(slot, policy));
+        let entered = self.enter(slot, policy).and_then(|()| self.enter_patterns(slot, policy));
         if entered.is_err() {
             // The error to tell is the first one.
             let _ = self.withdraw(slot, policy);
@@ -31,32 +24,36 @@ impl Engine {
         entered
     }
 
-    /// Enters the patterns at the first free place.
+    /// Enters the patterns at a place that nobody has.
     fn enter_patterns(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<u32, EngineError> {
         let error = EngineError::map("PATTERNS");
         let Some(patterns) = &policy.patterns else { return Ok(NO_PATTERNS) };
-        let all = &mut self.maps.patterns;
-        let mut index = 0;
-        while index < all.len() {
-            match all.get(&index, 0) {
-                Err(MapError::KeyNotFound) => break,
-                other => other.map_err(&error)?,
-            };
-            index += 1;
-        }
+        let place = self.take_place(slot)?;
         let mut entry = Array::create(1, 0).map_err(&error)?;
         entry.set(0, **patterns, 0).map_err(&error)?;
-        all.set(index, &entry, 0).map_err(&error)?;
-        self.patterns.insert(slot, index);
-        Ok(index)
+        self.maps.patterns.set(place, &entry, 0).map_err(&error)?;
+        Ok(place)
     }
 
-    fn enter(
-        &mut self,
-        slot: u32,
-        first_set: u32,
-        policy: &CompiledPolicy,
-    ) -> Result<(), EngineError> {
+    /// Takes a free place for patterns. Written down first, so that it is given back whatever happens.
+    fn take_place(&mut self, slot: u32) -> Result<u32, EngineError> {
+        let error = EngineError::map("PATTERN_SLOTS");
+        let places = &mut self.maps.pattern_slots;
+        let mut taken = HashSet::new();
+        for place in places.keys() {
+            taken.insert(place.map_err(&error)?);
+        }
+        for place in (0..PATTERN_SETS).filter(|place| !taken.contains(place)) {
+            // Another session may do the same at this moment; only one of both gets it.
+            match places.insert(place, slot, NOT_YET) {
+                Err(other) if errno(&other) == Some(libc::EEXIST) => {}
+                other => return other.map_err(&error).map(|()| place),
+            }
+        }
+        Err(EngineError::NoRoom { name: "PATTERNS" })
+    }
+
+    fn enter(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
         let maps = &mut self.maps;
         for (dev, root) in &policy.roots {
             let key = RootKey { slot, dev: *dev };
@@ -83,14 +80,14 @@ impl Engine {
         }
         for prefix in &policy.net4 {
             let key = net4(slot, prefix.address.octets(), prefix.bits);
-            maps.net4.insert(&key, first_set + prefix.set, 0).map_err(EngineError::map("NET4"))?;
+            maps.net4.insert(&key, prefix.set, 0).map_err(EngineError::map("NET4"))?;
         }
         for prefix in &policy.net6 {
             let key = net6(slot, prefix.address.octets(), prefix.bits);
-            maps.net6.insert(&key, first_set + prefix.set, 0).map_err(EngineError::map("NET6"))?;
+            maps.net6.insert(&key, prefix.set, 0).map_err(EngineError::map("NET6"))?;
         }
         for port in &policy.ports {
-            let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
+            let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             let rule = PortRule { rule: port.rule, allow: port.allow.into() };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
@@ -100,7 +97,6 @@ impl Engine {
     /// Removes a policy that no subject uses any more. Entries that are not there do not matter;
     /// the first other error is told after everything was tried.
     pub fn withdraw(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
-        let Some(first_set) = self.sets.remove(&slot) else { return Ok(()) };
         let mut first = Ok(());
         let mut note = |name: &'static str, result: Result<(), MapError>| match result {
             Ok(()) | Err(MapError::KeyNotFound) => {}
@@ -109,9 +105,7 @@ impl Engine {
             Err(_) => {}
         };
         let maps = &mut self.maps;
-        if let Some(index) = self.patterns.remove(&slot) {
-            note("PATTERNS", bpf::delete(maps.patterns_raw.fd(), index).map_err(MapError::IoError));
-        }
+        let patterns = policy.patterns.as_ref().map_or(Ok(()), |_| sweep::patterns(maps, slot));
         for (dev, _) in &policy.roots {
             note("ROOTS", maps.roots.remove(&RootKey { slot, dev: *dev }));
         }
@@ -133,21 +127,16 @@ impl Engine {
             note("NET6", maps.net6.remove(&net6(slot, prefix.address.octets(), prefix.bits)));
         }
         for port in &policy.ports {
-            let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
+            let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             note("PORTS", maps.ports.remove(&key));
         }
-        first
+        patterns.and(first)
     }
 }
 
-/// LPM tries answer a missing key with the plain system call error, and so do calls of our own.
+/// LPM tries answer a missing key with the plain system call error.
 fn is_missing(error: &MapError) -> bool {
-    let error = match error {
-        MapError::SyscallError(call) => &call.io_error,
-        MapError::IoError(error) => error,
-        _ => return false,
-    };
-    error.raw_os_error() == Some(libc::ENOENT)
+    errno(error) == Some(libc::ENOENT)
 }
 
 /// The key of an edge: by the length of its name in one of two maps.
@@ -183,8 +172,8 @@ fn net6(slot: u32, address: [u8; 16], bits: u8) -> Key<Net6> {
     Key::new(NET_PREFIX + u32::from(bits), Net6 { slot, address })
 }
 
-fn port_key(set: u32, protocol: u8, port: u16, bits: u8) -> Key<Port> {
-    let data = Port { set, protocol: u16::from(protocol), port: port.to_be_bytes() };
+fn port_key(slot: u32, set: u32, protocol: u8, port: u16, bits: u8) -> Key<Port> {
+    let data = Port { slot, set, protocol: u16::from(protocol), port: port.to_be_bytes() };
     Key::new(PORT_PREFIX + u32::from(bits), data)
 }
 

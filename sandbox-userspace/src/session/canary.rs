@@ -14,8 +14,9 @@ pub use attempt::Class;
 pub use child::child;
 
 use super::cgroup::{Cgroup, CgroupError, CgroupTree};
+use super::state::{Registry, StateError};
 use crate::engine::events::{DecodeError, Ring};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{EngineError, Share};
 use crate::policy::compiled::{CompiledPolicy, Edge, PortEntry, Prefix, Rule};
 use attempt::{Answer, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, WITHIN, WRITE_RULE};
 use judge::Observed;
@@ -35,11 +36,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Session number of the canary; real sessions count from 1.
-pub const SESSION: u32 = u32::MAX;
-/// Policy slot of the canary; real slots count from 0.
-pub const SLOT: u32 = u32::MAX - 1;
-/// Under this name its cgroup programs are attached.
+/// Before the owner's name: what its cgroup and its links are called.
+pub const PREFIX: &str = "canary-";
+/// What `doctor` is called where sessions have their ids.
+pub const DOCTOR: &str = "doctor";
+/// What the policy's origin is called.
 const NAME: &str = "canary";
 /// The canary needs milliseconds; emulated machines a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -115,6 +116,9 @@ pub enum CanaryError {
     /// The throw-away cgroup.
     #[error("the proof of enforcement could not be made: {0}")]
     Cgroup(#[from] CgroupError),
+    /// The lock of all sessions.
+    #[error("the proof of enforcement could not be made: {0}")]
+    State(#[from] StateError),
     /// The engine refused.
     #[error("the proof of enforcement could not be made")]
     Engine(#[from] EngineError),
@@ -139,16 +143,23 @@ fn step<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Can
 }
 
 /// Proves that everything is enforced, with a process in a throw-away cgroup, or says what is not.
+/// Its denials come to the ring of the session that asks.
 ///
 /// Everything it makes is removed again, on an error too.
-pub fn prove(engine: &mut Engine, cgroups: &CgroupTree) -> Result<CanaryReport, CanaryError> {
-    let name = format!("{NAME}-{}", std::process::id());
+pub fn prove(
+    share: &mut Share,
+    ring: &mut Ring,
+    registry: &Registry,
+    cgroups: &CgroupTree,
+) -> Result<CanaryReport, CanaryError> {
+    let name = format!("{PREFIX}{}", share.owner());
     if let Ok(left) = cgroups.open(&name) {
-        // Of a process of the same id that was killed.
+        // Of a `doctor` that was killed.
+        left.kill()?;
         left.remove()?;
     }
     let cell = cgroups.create(&name)?;
-    let report = prove_in(engine, &cell);
+    let report = prove_in(share, ring, registry, &cell);
     let removed = cell.remove();
     cgroups.tidy();
     let report = report?;
@@ -156,14 +167,20 @@ pub fn prove(engine: &mut Engine, cgroups: &CgroupTree) -> Result<CanaryReport, 
     Ok(report)
 }
 
-fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryError> {
-    let scratch = Scratch::make()?;
+fn prove_in(
+    share: &mut Share,
+    ring: &mut Ring,
+    registry: &Registry,
+    cell: &Cgroup,
+) -> Result<CanaryReport, CanaryError> {
+    let scratch = Scratch::make(&registry.scratch(share.owner()))?;
     let ports = Ports::bind()?;
-    let mut ring = engine.ring()?;
+    share.of_canary(cell.id)?;
     let policy = policy(&scratch, &ports);
-    let patterns = engine.publish(SLOT, &policy)?;
-    let report = admit(engine, patterns, &mut ring, cell, &scratch, &ports);
-    let withdrawn = engine.withdraw(SLOT, &policy);
+    let (_, slot) = share.slots();
+    let patterns = share.engine().publish(slot, &policy)?;
+    let report = admit(share, patterns, ring, registry, cell, &scratch, &ports);
+    let withdrawn = share.engine().withdraw(slot, &policy);
     let report = report?;
     withdrawn?;
     if report.failures().next().is_some() {
@@ -174,24 +191,26 @@ fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryEr
 
 /// Makes the cell a session for as long as the attempts take.
 fn admit(
-    engine: &mut Engine,
+    share: &mut Share,
     patterns: u32,
     ring: &mut Ring,
+    registry: &Registry,
     cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
 ) -> Result<CanaryReport, CanaryError> {
-    let subject = Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, patterns };
-    engine.admit(cell.id, cell.parent, subject)?;
-    let observed = match engine.attach(&cell.path, NAME) {
+    let (session, (_, slot)) = (share.number(), share.slots());
+    let subject = Subject { session, slot, mode: Mode::Enforce as u32, patterns };
+    share.engine().admit(cell.id, cell.parent, subject, &registry.hold()?)?;
+    let observed = match share.attach((&cell.path, cell.id), PREFIX) {
         Ok(()) => {
-            let observed = observe(ring, cell, scratch, ports);
-            let detached = engine.detach(NAME);
+            let observed = observe(ring, session, cell, scratch, ports);
+            let detached = share.detach(PREFIX);
             observed.and_then(|observed| Ok(detached.map(|()| observed)?))
         }
         Err(error) => Err(error.into()),
     };
-    let dismissed = engine.dismiss(cell.id);
+    let dismissed = share.engine().dismiss(cell.id, &registry.hold()?);
     let observed = observed?;
     dismissed?;
     Ok(judge::judge(&observed))
@@ -200,6 +219,7 @@ fn admit(
 /// Runs the canary and gathers what it, the file system, the sockets and the ring say.
 fn observe(
     ring: &mut Ring,
+    session: u32,
     cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
@@ -216,6 +236,7 @@ fn observe(
         fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == "pid:[4026531836]");
     let comm = Path::new("/proc/self/comm");
     Ok(Observed {
+        session,
         answers,
         records,
         before,

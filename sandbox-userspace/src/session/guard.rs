@@ -1,42 +1,92 @@
 //! What a session needs of the kernel side: an edge, so that the rest is testable without it.
 
+use super::SessionId;
+use super::state::Held;
 use crate::engine::events::{DecodeError, Record, Ring};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Share};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// The programs of one session and their maps.
+/// What one session has on an engine.
 pub trait Guard {
     /// The session (its cgroup id) of which a process bears the label.
     fn label(&self, pidfd: BorrowedFd<'_>) -> Result<Option<u64>, EngineError>;
     /// Ends the session: what still bears its label is denied everything.
-    fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError>;
-    /// Detaches the cgroup programs attached under `name`.
-    fn detach(&mut self, name: &str) -> Result<(), EngineError>;
+    fn dismiss(&mut self, cgroup: u64, held: &Held) -> Result<(), EngineError>;
+    /// Detaches the session's cgroup programs.
+    fn detach(&mut self) -> Result<(), EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
-    /// Detaches everything and removes the pins.
-    fn remove(self: Box<Self>) -> Result<(), EngineError>;
+    /// Gives back all the rest. The engine itself where nobody needs it any more.
+    fn remove(self: Box<Self>, held: &Held) -> Result<Option<Aside>, EngineError>;
 }
 
-impl Guard for Engine {
+impl Guard for Share {
     fn label(&self, pidfd: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
         self.label(pidfd)
     }
 
-    fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
-        self.dismiss(cgroup)
+    fn dismiss(&mut self, cgroup: u64, held: &Held) -> Result<(), EngineError> {
+        self.engine().dismiss(cgroup, held)
     }
 
-    fn detach(&mut self, name: &str) -> Result<(), EngineError> {
-        self.detach(name)
+    fn detach(&mut self) -> Result<(), EngineError> {
+        self.detach("")
     }
 
     fn lost(&self) -> Result<u64, EngineError> {
         self.lost()
     }
 
-    fn remove(self: Box<Self>) -> Result<(), EngineError> {
-        Self::remove(*self)
+    fn remove(self: Box<Self>, held: &Held) -> Result<Option<Aside>, EngineError> {
+        self.end(held)
+    }
+}
+
+/// Where it is found what sessions have in the kernel, whoever made it.
+pub trait Kernels: fmt::Debug {
+    /// Sessions that have anything.
+    fn sessions(&self) -> io::Result<BTreeSet<SessionId>>;
+    /// What a session has; `None` where that is nothing.
+    fn open(&self, id: &SessionId) -> Result<Option<Box<dyn Guard>>, EngineError>;
+    /// Removes what an owner has (a session, or `doctor`) of which no process lives.
+    fn clear(&self, owner: &str, held: &Held) -> Result<Vec<Aside>, EngineError>;
+    /// What nobody needs any more.
+    fn idle(&self, held: &Held) -> Result<Vec<Aside>, EngineError>;
+}
+
+/// The engines of this host.
+#[derive(Debug)]
+pub struct HostEngines {
+    /// All of them.
+    pub engines: Engines,
+    /// The one that is about to be used, and stays without sessions.
+    pub own: Option<Identity>,
+}
+
+impl Kernels for HostEngines {
+    fn sessions(&self) -> io::Result<BTreeSet<SessionId>> {
+        let owners = self.engines.list()?.into_iter().flat_map(|found| found.owners);
+        Ok(owners.filter_map(|owner| owner.parse().ok()).collect())
+    }
+
+    fn open(&self, id: &SessionId) -> Result<Option<Box<dyn Guard>>, EngineError> {
+        let found = self.engines.of(id.as_str());
+        let found =
+            found.map_err(|source| EngineError::Pins { path: super::host::PINS.into(), source })?;
+        let Some(found) = found else { return Ok(None) };
+        let share = Engine::adopt(&found.pins)?.share_of(id.as_str())?;
+        Ok(share.map(|share| Box::new(share) as Box<dyn Guard>))
+    }
+
+    fn clear(&self, owner: &str, held: &Held) -> Result<Vec<Aside>, EngineError> {
+        self.engines.clear(owner, held)
+    }
+
+    fn idle(&self, held: &Held) -> Result<Vec<Aside>, EngineError> {
+        self.engines.set_aside_idle(self.own.as_ref(), held)
     }
 }
 

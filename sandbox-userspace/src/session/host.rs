@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Where bpffs is.
 pub const BPFFS: &str = "/sys/fs/bpf";
+/// Where engines are pinned.
+pub const PINS: &str = "/sys/fs/bpf/sandbox";
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 /// `PROC_CGROUP_INIT_INO` of `linux/proc_ns.h`: the inode of the first cgroup namespace.

@@ -5,19 +5,18 @@
 
 use super::SessionId;
 use super::cgroup::{Cgroup, CgroupTree};
-use super::guard::Guard;
+use super::guard::{HostEngines, Kernels};
 use super::leftovers;
-use super::resources::tidy;
 use super::run::processes;
 use super::state::{Held, RUN, Registry, State};
-use super::{host, tempdir};
-use crate::engine::{Engine, EngineError};
+use super::{canary, host, tempdir};
+use crate::engine::{Aside, EngineError, Engines, Identity};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Something about an orphan failed.
@@ -65,9 +64,6 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Opens what a session pinned.
-pub type Adopt = fn(&Path) -> Result<Box<dyn Guard>, EngineError>;
-
 /// Looks after sessions that nobody supervises.
 #[derive(Debug)]
 pub struct Keeper {
@@ -75,20 +71,18 @@ pub struct Keeper {
     pub registry: Registry,
     /// Cgroups of sessions.
     pub tree: CgroupTree,
-    /// Directory of the pins of all sessions.
-    pub pins: PathBuf,
-    /// How pins are opened.
-    pub adopt: Adopt,
+    /// What sessions have in the kernel.
+    pub kernels: Box<dyn Kernels>,
 }
 
 impl Keeper {
-    /// The one of this host.
-    pub fn host() -> anyhow::Result<Self> {
+    /// The one of this host. The engine `own` is about to be used.
+    pub fn host(own: Option<Identity>) -> anyhow::Result<Self> {
+        let engines = Engines::at(host::PINS);
         Ok(Self {
             registry: Registry::open(RUN)?,
             tree: CgroupTree::find()?,
-            pins: Path::new(host::BPFFS).join("sandbox"),
-            adopt: |pins| Ok(Box::new(Engine::adopt(pins)?)),
+            kernels: Box::new(HostEngines { engines, own }),
         })
     }
 
@@ -96,31 +90,43 @@ impl Keeper {
     pub fn report(&self) -> anyhow::Result<Vec<Finding>> {
         let held = self.registry.hold()?;
         let ids = self.orphans()?;
-        Ok(ids.into_iter().map(|id| self.judge(&id, &held)).collect())
+        let mut aside = Vec::new();
+        let findings = ids.into_iter().map(|id| self.judge(&id, &held, &mut aside)).collect();
+        aside.extend(self.sweep(&held)?);
+        drop(held);
+        discard(aside)?;
+        Ok(findings)
     }
 
     /// Sessions without a supervisor: by state, and by pins and cgroups without a state.
     pub fn orphans(&self) -> anyhow::Result<BTreeSet<SessionId>> {
         let mut supervised = BTreeSet::new();
         let mut orphans = BTreeSet::new();
-        for found in self.registry.list()? {
-            if found.supervised { &mut supervised } else { &mut orphans }.insert(found.id);
+        for (id, lives) in self.registry.ids()? {
+            if lives { &mut supervised } else { &mut orphans }.insert(id);
         }
-        for place in [self.pins.clone(), self.tree.parent()] {
-            let entries = match fs::read_dir(&place) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                other => other?,
-            };
-            let names = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-            orphans.extend(names.filter(|id| !supervised.contains(id)));
+        let mut found = self.kernels.sessions()?;
+        match fs::read_dir(self.tree.parent()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => {
+                let names = other?.flatten().map(|entry| entry.file_name());
+                found.extend(names.filter_map(|name| {
+                    let name = name.to_str()?;
+                    name.strip_prefix(canary::PREFIX).unwrap_or(name).parse().ok()
+                }));
+            }
         }
+        orphans.extend(found.into_iter().filter(|id| !supervised.contains(id)));
         Ok(orphans)
     }
 
-    fn judge(&self, id: &SessionId, held: &Held) -> Finding {
+    fn judge(&self, id: &SessionId, held: &Held, aside: &mut Vec<Aside>) -> Finding {
         match self.living(id) {
             Ok(0) => match self.remove(id, held) {
-                Ok(()) => Finding::Removed(id.clone()),
+                Ok(idle) => {
+                    aside.extend(idle);
+                    Finding::Removed(id.clone())
+                }
                 Err(error) => Finding::Failed(id.clone(), error),
             },
             Ok(count) => Finding::Alive(id.clone(), count),
@@ -137,13 +143,10 @@ impl Keeper {
             // Processes of another pid namespace are members that cannot be listed.
             return Ok(cgroup.members().map_err(|e| e.to_string())?.len().max(1));
         }
-        let pins = self.pins.join(id.as_str());
         let Some(session) = self.cgroup_id(id, cgroup.as_ref()) else { return Ok(0) };
-        if !pins.exists() {
-            return Ok(0);
-        }
         let guard =
-            (self.adopt)(&pins).map_err(|e| format!("cannot open {}: {e}", pins.display()))?;
+            self.kernels.open(id).map_err(|e| format!("cannot open what is pinned: {e}"))?;
+        let Some(guard) = guard else { return Ok(0) };
         let outside = leftovers::labelled(guard.as_ref(), session).map_err(|e| e.to_string())?;
         Ok(outside.len())
     }
@@ -154,30 +157,52 @@ impl Keeper {
     }
 
     /// Removes what a session without living processes left.
-    fn remove(&self, id: &SessionId, held: &Held) -> Result<(), String> {
+    fn remove(&self, id: &SessionId, held: &Held) -> Result<Vec<Aside>, String> {
         let text = |what: &Path| {
             let what = what.display().to_string();
             move |error: io::Error| format!("cannot remove {what}: {error}")
         };
-        let pins = self.pins.join(id.as_str());
-        match fs::remove_dir_all(&pins) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(text(&pins)(error));
-            }
-            _ => {}
-        }
+        let aside = self.kernels.clear(id.as_str(), held).map_err(|e| e.to_string())?;
+        self.remove_canary(id.as_str())?;
         if let Ok(cgroup) = self.tree.open(id.as_str()) {
             cgroup.remove().map_err(|e| e.to_string())?;
         }
         let temporary = tempdir::path(id);
         let uid = self.registry.read(id).ok().map(|state| state.uid);
         tempdir::remove(&temporary, uid).map_err(text(&temporary))?;
-        tidy(&self.tree, &pins);
+        self.tree.tidy();
         if self.registry.exists(id) {
             let entry = self.registry.lock(id).map_err(|e| e.to_string())?;
             entry.remove(held).map_err(|e| e.to_string())?;
         }
-        Ok(())
+        Ok(aside)
+    }
+
+    /// Removes what an owner's canary left.
+    fn remove_canary(&self, owner: &str) -> Result<(), String> {
+        if let Ok(canary) = self.tree.open(&format!("{}{owner}", canary::PREFIX)) {
+            // A canary whose order-giver is gone has nothing to wait for.
+            canary.kill().and_then(|()| canary.remove()).map_err(|e| e.to_string())?;
+        }
+        let scratch = self.registry.scratch(owner);
+        match fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("cannot remove {}: {error}", scratch.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what no session needs: engines, and what a killed `doctor` left.
+    fn sweep(&self, held: &Held) -> anyhow::Result<Vec<Aside>> {
+        let mut aside = Vec::new();
+        // One that begins now waits for the lock that is held.
+        if !self.registry.doctor_runs() {
+            aside.extend(self.kernels.clear(canary::DOCTOR, held)?);
+            self.remove_canary(canary::DOCTOR).map_err(anyhow::Error::msg)?;
+        }
+        aside.extend(self.kernels.idle(held)?);
+        Ok(aside)
     }
 
     /// Ends a session: by its supervisor where it has one, else by hand. Tells what it does.
@@ -193,7 +218,10 @@ impl Keeper {
         if !self.orphans().map_err(|e| failed(e.to_string()))?.contains(id) {
             return Err(failed("there is no such session; see: sandbox sessions".into()));
         }
-        self.end_orphan(id, &held, tell).map_err(failed)
+        let mut aside = self.end_orphan(id, &held, tell).map_err(failed)?;
+        aside.extend(self.sweep(&held).map_err(|e| failed(e.to_string()))?);
+        drop(held);
+        discard(aside).map_err(|e| failed(e.to_string()))
     }
 
     fn end_orphan(
@@ -201,30 +229,26 @@ impl Keeper {
         id: &SessionId,
         held: &Held,
         tell: &mut dyn FnMut(String),
-    ) -> Result<(), String> {
+    ) -> Result<Vec<Aside>, String> {
         let mut starting = |count| tell(format!("ending {}", processes(count)));
         let cgroup = self.tree.open(id.as_str()).ok();
         if let Some(cgroup) = &cgroup {
             leftovers::end_members(cgroup, &mut starting).map_err(|e| e.to_string())?;
         }
-        let pins = self.pins.join(id.as_str());
-        let session = self.cgroup_id(id, cgroup.as_ref());
-        if pins.exists()
-            && let Some(session) = session
-        {
-            match (self.adopt)(&pins) {
-                Ok(guard) => {
+        if let Some(session) = self.cgroup_id(id, cgroup.as_ref()) {
+            match self.kernels.open(id) {
+                Ok(Some(guard)) => {
                     let moved = leftovers::end_labelled(guard.as_ref(), session)
                         .map_err(|e| e.to_string())?;
                     if moved > 0 {
                         starting(moved);
                     }
                 }
+                Ok(None) => {}
                 // It never came into force, or a part of it is gone: it cannot be asked.
-                Err(error) => tell(format!(
-                    "cannot look for its processes outside its cgroup ({}: {error})",
-                    pins.display()
-                )),
+                Err(error) => {
+                    tell(format!("cannot look for its processes outside its cgroup ({error})"));
+                }
             }
         }
         self.remove(id, held)
@@ -265,7 +289,12 @@ impl Keeper {
     }
 }
 
-/// Judges the sessions of this host that nobody supervises, see [`Keeper::report`].
-pub fn report() -> anyhow::Result<Vec<Finding>> {
-    Keeper::host()?.report()
+fn discard(aside: Vec<Aside>) -> Result<(), EngineError> {
+    aside.into_iter().try_for_each(Aside::discard)
+}
+
+/// Judges the sessions of this host that nobody supervises, see [`Keeper::report`]. The engine `own`
+/// is about to be used.
+pub fn report(own: Option<Identity>) -> anyhow::Result<Vec<Finding>> {
+    Keeper::host(own)?.report()
 }

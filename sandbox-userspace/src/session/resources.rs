@@ -8,7 +8,7 @@ use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
 use crate::sinks::{Level, Output};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A part of a session could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -67,14 +67,6 @@ impl Resources {
         tempdir::create(path, uid, gid)
             .map_err(|source| ResourceError::Create { path: path.clone(), source })?;
         self.temporary = true;
-        if let Some(parent) = self.state.pins.parent() {
-            match std::fs::create_dir(parent) {
-                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(ResourceError::Create { path: parent.into(), source });
-                }
-                _ => {}
-            }
-        }
         Ok(cgroup)
     }
 
@@ -129,13 +121,22 @@ impl Resources {
                 failed(format!("cannot {what} of session {}: {error}", state.id));
             }
         };
+        let mut aside = None;
         if let Some(Enforced { mut guard, source }) = enforced {
             drop(source);
-            if let Some(cgroup) = &cgroup {
-                step("dismiss the members", text(guard.dismiss(cgroup.id)));
+            match registry.hold() {
+                Err(error) => step("take the lock", Err(error.to_string())),
+                Ok(held) => {
+                    if let Some(cgroup) = &cgroup {
+                        step("dismiss the members", text(guard.dismiss(cgroup.id, &held)));
+                    }
+                    step("detach the cgroup programs", text(guard.detach()));
+                    match guard.remove(&held) {
+                        Ok(idle) => aside = idle,
+                        Err(error) => step("remove the policy", Err(chain(&error))),
+                    }
+                }
             }
-            step("detach the cgroup programs", text(guard.detach(state.id.as_str())));
-            step("remove the programs", text(guard.remove()));
         }
         if temporary {
             step(
@@ -146,21 +147,27 @@ impl Resources {
         if let Some(cgroup) = &cgroup {
             step("remove the cgroup", text(cgroup.remove()));
         }
-        tidy(&tree, &state.pins);
+        tree.tidy();
         let removed = registry.hold().and_then(|held| entry.remove(&held));
         step("remove the state", text(removed));
+        // The kernel takes its time for this, and nobody need wait for it but us.
+        if let Some(aside) = aside {
+            step("remove the programs", text(aside.discard()));
+        }
     }
 }
 
-/// Removes the directories of all sessions where none is left.
-pub(super) fn tidy(tree: &CgroupTree, pins: &Path) {
-    tree.tidy();
-    if let Some(parent) = pins.parent() {
-        // Anything but success means that it is in use or gone.
-        let _ = std::fs::remove_dir(parent);
-    }
+fn text<E: std::error::Error>(result: Result<(), E>) -> Result<(), String> {
+    result.map_err(|error| chain(&error))
 }
 
-fn text<E: std::fmt::Display>(result: Result<(), E>) -> Result<(), String> {
-    result.map_err(|error| error.to_string())
+/// An error and what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

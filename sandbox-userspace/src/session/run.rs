@@ -29,7 +29,7 @@ pub struct Request {
     pub registry: Registry,
     /// Cgroups of sessions.
     pub tree: CgroupTree,
-    /// Directory of the pins of all sessions, on a bpffs.
+    /// Directory in which the session's own pins are made, on a bpffs.
     pub pins: PathBuf,
     /// The agent's user.
     pub user: User,
@@ -130,8 +130,9 @@ impl RunError {
 
 /// The kernel side, as [`run`] asks for it.
 pub trait Kernel {
-    /// Puts the policy in force for the tasks of `cgroup` and pins it beneath `pins`, a directory
-    /// that is made here. When this returns, denials were seen. Nothing is left on an error.
+    /// Puts the policy in force for the tasks of `cgroup` and pins what is the session's alone beneath
+    /// `pins`, a directory that bears its name and is made here. When this returns, denials were seen.
+    /// Nothing is left on an error.
     fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError>;
 }
 

@@ -9,12 +9,16 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the states of all sessions are.
 pub const RUN: &str = "/run/sandbox";
 const FILE: &str = "session.json";
 const LOCK: &str = "lock";
+const DOCTOR: &str = "doctor";
+/// How long to wait for a lock: an engine is loaded or a killed session is cleaned up in seconds,
+/// and many may be waiting.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Something about the state files failed.
 #[derive(Debug, thiserror::Error)]
@@ -104,13 +108,47 @@ impl Registry {
         }
     }
 
-    /// Keeps other processes from making sessions and from cleaning up, as long as it is held.
+    /// Keeps other processes from making sessions and from cleaning up, as long as it is held. Waits
+    /// for who holds it, but not for ever.
     pub fn hold(&self) -> Result<Held, StateError> {
-        let path = self.root.join(LOCK);
+        self.hold_file(LOCK, PATIENCE)
+    }
+
+    /// Keeps other processes from running `doctor`, which calls itself by that name on the engine.
+    pub fn hold_doctor(&self) -> Result<Held, StateError> {
+        self.hold_file(DOCTOR, PATIENCE)
+    }
+
+    /// Whether `doctor` runs: whether its lock is held.
+    pub fn doctor_runs(&self) -> bool {
+        is_locked(&self.root.join(DOCTOR))
+    }
+
+    fn hold_file(&self, name: &str, patience: Duration) -> Result<Held, StateError> {
+        let path = self.root.join(name);
         let file = lock_file(&path).map_err(io_error("open", &path))?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)
-            .map_err(|error| io_error("lock", &path)(error.into()))?;
-        Ok(Held(file))
+        let end = Instant::now() + patience;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Held(file)),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let held = "another process of sandbox has held it for too long";
+                    return Err(io_error("lock", &path)(io::Error::other(held)));
+                }
+                Err(error) => return Err(io_error("lock", &path)(error.into())),
+            }
+        }
+    }
+
+    /// Where the canary of an owner (a session, or `doctor`) has its files.
+    pub fn scratch(&self, owner: &str) -> PathBuf {
+        self.root.join(format!("canary-{owner}"))
     }
 
     /// Writes down a new session and locks it.
@@ -142,14 +180,21 @@ impl Registry {
 
     /// All sessions, by id.
     pub fn list(&self) -> Result<Vec<Found>, StateError> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.root).map_err(io_error("list", &self.root))?.flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            found.push(Found { state: self.read(&id), supervised: self.supervised(&id), id });
-        }
-        found.sort_by(|a, b| a.id.cmp(&b.id));
+        let found = |(id, supervised)| Found { state: self.read(&id), supervised, id };
+        Ok(self.ids()?.into_iter().map(found).collect())
+    }
+
+    /// The ids of all sessions, in order, and whether their supervisors live.
+    pub fn ids(&self) -> Result<Vec<(SessionId, bool)>, StateError> {
+        let entries = fs::read_dir(&self.root).map_err(io_error("list", &self.root))?.flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut found: Vec<_> = ids
+            .map(|id: SessionId| {
+                let supervised = self.supervised(&id);
+                (id, supervised)
+            })
+            .collect();
+        found.sort_unstable();
         Ok(found)
     }
 
@@ -162,11 +207,7 @@ impl Registry {
 
     /// Whether its supervisor lives: whether its lock is held.
     fn supervised(&self, id: &SessionId) -> bool {
-        let path = self.directory(id).join(LOCK);
-        // Opened, not made: looking must not change anything.
-        let Ok(file) = File::open(path) else { return false };
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
-            .is_err_and(|error| error == rustix::io::Errno::WOULDBLOCK)
+        is_locked(&self.directory(id).join(LOCK))
     }
 
     /// Whether the session is written down.
@@ -208,6 +249,14 @@ impl Entry {
     pub fn remove(self, _held: &Held) -> Result<(), StateError> {
         fs::remove_dir_all(&self.directory).map_err(io_error("remove", &self.directory))
     }
+}
+
+/// Whether somebody holds a lock.
+fn is_locked(path: &Path) -> bool {
+    // Opened, not made: looking must not change anything.
+    let Ok(file) = File::open(path) else { return false };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
+        .is_err_and(|error| error == rustix::io::Errno::WOULDBLOCK)
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
@@ -271,6 +320,22 @@ pub(super) mod tests {
         assert_eq!(found.len(), 1);
         assert!(!found[0].supervised && found[0].state.is_ok());
         registry.lock(&found[0].id).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_had_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::open(place.path()).unwrap();
+        let held = registry.hold().unwrap();
+        let error = registry.hold_file(LOCK, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(held);
+        registry.hold_file(LOCK, Duration::ZERO).unwrap();
+        assert!(!registry.doctor_runs());
+        let doctor = registry.hold_doctor().unwrap();
+        assert!(registry.doctor_runs());
+        drop(doctor);
+        assert!(!registry.doctor_runs());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Sessions whose supervisor was killed.
 
 use crate::place::{Place, lives, wait_for};
-use crate::stand_in::Log;
+use crate::stand_in::Logs;
 use sandbox_userspace::session::orphan::{Finding, Keeper};
 use sandbox_userspace::session::state::Registry;
 use std::fs;
@@ -19,8 +19,7 @@ fn keeper(place: &Place) -> Keeper {
     Keeper {
         registry: Registry::open(place.run()).unwrap(),
         tree: place.tree(),
-        pins: place.pins(),
-        adopt: |pins| Ok(Box::new(Log::adopt(pins))),
+        kernels: Box::new(Logs(place.pins())),
     }
 }
 

@@ -4,19 +4,20 @@ use crate::place::Place;
 use rustix::fs::{FileType, Mode, OFlags};
 use sandbox_common::Access;
 use sandbox_common::event::{Header, Hook, Kind, Reason};
-use sandbox_userspace::engine::EngineError;
 use sandbox_userspace::engine::events::{DecodeError, Object, Record};
+use sandbox_userspace::engine::{Aside, EngineError};
 use sandbox_userspace::session::SessionId;
 use sandbox_userspace::session::cgroup::Cgroup;
-use sandbox_userspace::session::guard::{Guard, Source};
+use sandbox_userspace::session::guard::{Guard, Kernels, Source};
 use sandbox_userspace::session::resources::Enforced;
 use sandbox_userspace::session::run::{Kernel, Request, RunError, run};
-use sandbox_userspace::session::state::Registry;
+use sandbox_userspace::session::state::{Held, Registry};
 use sandbox_userspace::session::user::User;
 use sandbox_userspace::sinks::explain::Explainer;
 use sandbox_userspace::sinks::{Level, Output};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,7 +68,7 @@ impl Kernel for StandIn {
             return Err(RunError::Enforce { message: "refused".into(), help: None });
         }
         assert!(cgroup.members().unwrap().is_empty(), "nobody is in before it is in force");
-        fs::create_dir(pins).unwrap();
+        fs::create_dir_all(pins).unwrap();
         let log = Log::adopt(pins);
         log.say(&format!("enforce beneath level {}", cgroup.parent.level));
         Ok(Enforced { guard: Box::new(log), source: Box::new(Ring::open(&self.place)) })
@@ -155,7 +156,7 @@ impl Guard for Log {
         Ok(list.lines().any(|line| line == pid).then_some(cgroup.id))
     }
 
-    fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
+    fn dismiss(&mut self, cgroup: u64, _held: &Held) -> Result<(), EngineError> {
         let found = self.place.tree().open(&self.session()).unwrap();
         assert_eq!(found.id, cgroup);
         assert!(!found.populated().unwrap(), "members are ended before they are dismissed");
@@ -163,8 +164,7 @@ impl Guard for Log {
         Ok(())
     }
 
-    fn detach(&mut self, name: &str) -> Result<(), EngineError> {
-        assert_eq!(name, self.session());
+    fn detach(&mut self) -> Result<(), EngineError> {
         self.say("detach");
         Ok(())
     }
@@ -173,9 +173,35 @@ impl Guard for Log {
         Ok(0)
     }
 
-    fn remove(self: Box<Self>) -> Result<(), EngineError> {
+    fn remove(self: Box<Self>, _held: &Held) -> Result<Option<Aside>, EngineError> {
         fs::remove_dir_all(&self.pins).unwrap();
         self.say("remove");
-        Ok(())
+        Ok(None)
+    }
+}
+
+/// As the engines of a host: a directory for each session.
+#[derive(Debug)]
+pub(crate) struct Logs(pub(crate) PathBuf);
+
+impl Kernels for Logs {
+    fn sessions(&self) -> io::Result<BTreeSet<SessionId>> {
+        let Ok(entries) = fs::read_dir(&self.0) else { return Ok(BTreeSet::new()) };
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
+    }
+
+    fn open(&self, id: &SessionId) -> Result<Option<Box<dyn Guard>>, EngineError> {
+        let pins = self.0.join(id.as_str());
+        Ok(pins.exists().then(|| Box::new(Log::adopt(&pins)) as Box<dyn Guard>))
+    }
+
+    fn clear(&self, owner: &str, _held: &Held) -> Result<Vec<Aside>, EngineError> {
+        let _ = fs::remove_dir_all(self.0.join(owner));
+        Ok(Vec::new())
+    }
+
+    fn idle(&self, _held: &Held) -> Result<Vec<Aside>, EngineError> {
+        Ok(Vec::new())
     }
 }

@@ -41,6 +41,13 @@ impl Events {
         events
     }
 
+    /// Denials that bear another session's id.
+    pub(crate) fn denials_of_sessions_but(&self, id: &str) -> Vec<Value> {
+        let mut events = self.all();
+        events.retain(|event| event["type"] == "denial" && event["session"] != id);
+        events
+    }
+
     /// The first event with this type and state.
     pub(crate) fn state(&self, state: &str, patience: Duration) -> Option<Value> {
         eventually(patience, || {

@@ -1,12 +1,20 @@
-//! How many BPF programs, links and maps the kernel holds.
+//! How many BPF programs, links and maps the kernel holds, and what is in a pinned map.
 
 use anyhow::Context as _;
+use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// `bpf(2)` commands, linux/bpf.h.
 const PROG_GET_NEXT_ID: i32 = 11;
 const MAP_GET_NEXT_ID: i32 = 12;
 const LINK_GET_NEXT_ID: i32 = 31;
+const MAP_GET_NEXT_KEY: i32 = 4;
+const OBJ_GET: i32 = 7;
+/// No map of ours has keys of more bytes.
+const KEY: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelObjects {
@@ -51,5 +59,60 @@ fn count(command: i32) -> io::Result<usize> {
         }
         found += 1;
         attributes.start = attributes.next;
+    }
+}
+
+/// The number of entries of the map pinned at `pin`; `None` where it is gone or is of a kind that
+/// cannot be listed.
+pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
+    /// The part of `union bpf_attr` for `BPF_OBJ_GET`.
+    #[repr(C)]
+    struct Get {
+        path: u64,
+        fd: u32,
+        flags: u32,
+    }
+    /// The part of `union bpf_attr` for `BPF_MAP_GET_NEXT_KEY`.
+    #[repr(C)]
+    struct Next {
+        map: u32,
+        pad: u32,
+        key: u64,
+        result: u64,
+    }
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let get = Get { path: path.as_ptr() as u64, fd: 0, flags: 0 };
+    // SAFETY: the path lives until the call returns.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, OBJ_GET, &raw const get, size_of::<Get>()) };
+    if fd < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) };
+    }
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let map = unsafe { OwnedFd::from_raw_fd(fd) };
+    let (mut key, mut next) = ([0_u8; KEY], [0_u8; KEY]);
+    let (mut found, mut first) = (0, true);
+    loop {
+        let attributes = Next {
+            map: map.as_raw_fd().cast_unsigned(),
+            pad: 0,
+            key: if first { 0 } else { key.as_ptr() as u64 },
+            result: next.as_mut_ptr() as u64,
+        };
+        let size = size_of::<Next>();
+        // SAFETY: both keys live until the call returns and have room for any map's.
+        let result =
+            unsafe { libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_KEY, &raw const attributes, size) };
+        if result < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENOENT) => Ok(Some(found)),
+                // ENOTSUPP of linux/errno.h: task storage and rings have no keys to list.
+                Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EPERM | 524) if first => Ok(None),
+                _ => Err(error),
+            };
+        }
+        (found, first, key) = (found + 1, false, next);
     }
 }

@@ -2,6 +2,7 @@
 
 mod attack;
 mod denial;
+mod engine;
 mod events;
 mod ground;
 mod hand;
@@ -12,10 +13,11 @@ mod traces;
 
 pub(crate) use attack::{Attack, bystander_is_free, member_is_refused};
 pub(crate) use denial::{Denial, Why};
+pub(crate) use engine::{Unkept, engines};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
-pub(crate) use hand::{Bystander, Finished, capture, wait};
+pub(crate) use hand::{Bystander, Finished, Hand, capture, wait};
 pub(crate) use policy::Policy;
-pub(crate) use session::{Runner, Session, probe_words, verb};
+pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -48,6 +50,12 @@ pub(crate) fn conclude(trials: Vec<Trial>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    if !arguments.list
+        && let Err(error) = engine::keep()
+    {
+        // A stand-in for `sandbox` need not know the verb; each test then waits for its own.
+        eprintln!("the engine is not kept between the tests: {error:#}");
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct Runner {
     events_file: PathBuf,
     papers: PathBuf,
     arguments: Vec<String>,
+    program: PathBuf,
     pub(crate) home: String,
     stderr: Option<File>,
 }
@@ -58,6 +59,7 @@ impl Runner {
             events_file,
             papers,
             arguments: Vec::new(),
+            program: sandbox(),
             home: HOME.to_owned(),
             stderr: None,
         })
@@ -75,9 +77,14 @@ impl Runner {
         self
     }
 
+    /// Another build of the program.
+    pub(crate) fn with_program(self, program: &Path) -> Self {
+        Self { program: program.to_owned(), ..self }
+    }
+
     /// `sandbox run … -- words`.
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, words: &[S]) -> Command {
-        let mut command = Command::new(sandbox());
+        let mut command = Command::new(&self.program);
         command
             .arg("run")
             .arg("--policy")
@@ -189,6 +196,11 @@ impl Session {
 
     pub(crate) fn events(&self) -> &Events {
         &self.runner.events
+    }
+
+    /// The file of its policy, as events name it.
+    pub(crate) fn runner_file(&self) -> String {
+        self.runner.policy.to_string_lossy().into_owned()
     }
 
     /// The `started` event.

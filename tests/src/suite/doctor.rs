@@ -1,6 +1,6 @@
 //! `sandbox doctor` proves every class by a real denial and leaves nothing.
 
-use crate::harness::{Ground, Traces, trial, verb};
+use crate::harness::{Ground, Traces, Unkept, trial, verb};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -14,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 fn enforced() -> anyhow::Result<()> {
     let ground = Ground::new("doctor")?;
+    let _unkept = Unkept::now()?;
     let before = Traces::now()?;
     let finished = verb(&ground.papers("doctor"), &["doctor"])?;
     ensure!(finished.code() == Some(0), "{}", finished.report());

@@ -5,9 +5,11 @@ mod bad_input;
 mod daemons;
 mod devices;
 mod doctor;
+mod engine;
 mod guards;
 mod limits;
 mod lsm;
+mod many;
 mod moves;
 mod network;
 mod objects;
@@ -30,6 +32,7 @@ use libtest_mimic::Trial;
 pub(crate) fn trials() -> Vec<Trial> {
     [
         doctor::trials(),
+        engine::trials(),
         objects::trials(),
         writes::trials(),
         moves::trials(),
@@ -50,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         prerequisites::trials(),
         lsm::trials(),
         verifier::trials(),
+        many::trials(),
     ]
     .into_iter()
     .flatten()

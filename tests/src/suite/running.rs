@@ -1,8 +1,8 @@
 //! `sandbox run` as a command: status, streams, signals, inheritance, what it leaves.
 
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, capture, eventually, probe_words,
-    trial, wait,
+    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, Unkept, capture, eventually,
+    probe_words, trial, wait,
 };
 use crate::probe::{Identity, Operation, SIGNALLED, Step};
 use anyhow::{Context as _, ensure};
@@ -170,6 +170,7 @@ fn leftovers() -> anyhow::Result<()> {
 
 fn nothing_stays() -> anyhow::Result<()> {
     let ground = Ground::new("nothing-stays")?;
+    let _unkept = Unkept::now()?;
     let before = Traces::now()?;
     let runner = Runner::new(&ground, &Policy::preset())?;
     let finished = runner.probe(&["exit", "0"], "")?;
@@ -229,6 +230,15 @@ pub(crate) fn two_sessions() -> anyhow::Result<()> {
             session.refused("its own rule", &open(denied.clone()), &denial)?;
             session.allowed("the other's rule", &open(allowed.clone()))?;
         }
+    }
+    for (session, other) in [(&first, &second), (&second, &first)] {
+        let foreign = session.events().denials_of_sessions_but(&session.id()?);
+        ensure!(foreign.is_empty(), "events of {}: {foreign:?}", other.id()?);
+        let other = other.runner_file();
+        ensure!(
+            !session.events().all().iter().any(|event| event["rule"]["file"] == other.as_str()),
+            "a rule of the other session's"
+        );
     }
     first.finish()?;
     let denial = Denial::read(&two).rule("files.read.deny", two.to_string());

@@ -1,7 +1,7 @@
 //! Compares what the canary met with what it had to meet.
 
 use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Class, Denial, Port, To};
-use super::{CanaryReport, Outcome, SESSION};
+use super::{CanaryReport, Outcome};
 use crate::engine::events::{Object, Record};
 use sandbox_common::event::{Header, NetPayload, ProcessPayload};
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ pub(super) type Stat = (u32, u64, u32, u32);
 /// All that is known after the canary has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
+    /// The session's number, which its records bear.
+    pub(super) session: u32,
     /// Both stages' answers.
     pub(super) answers: [Answer; 2],
     /// Records of the ring that bear the canary's session number.
@@ -118,7 +120,8 @@ impl Observed {
         }
         // Several attempts may meet one hook; that one of its events fits is enough.
         let mut why = "was refused, but no event told of it".to_owned();
-        for record in self.records.iter().filter(|record| speaks_of(record.header(), denial)) {
+        let fitting = |record: &&Record| self.speaks_of(record.header(), denial);
+        for record in self.records.iter().filter(fitting) {
             match self.compare(record, act, denial, comm) {
                 Ok(()) => return Ok(()),
                 Err(difference) => why = format!("its event is wrong: {difference}"),
@@ -196,13 +199,13 @@ impl Observed {
         same("port", &net.port, &ports.1)?;
         same("protocol", &i32::from(net.protocol), &protocol)
     }
-}
 
-fn speaks_of(header: &Header, denial: &Denial) -> bool {
-    header.session == SESSION
-        && denial.hooks.iter().any(|hook| *hook as u8 == header.hook)
-        && (denial.access.is_empty() || header.access & denial.access.bits() != 0)
-        && denial.rule.is_none_or(|rule| rule == header.rule)
+    fn speaks_of(&self, header: &Header, denial: &Denial) -> bool {
+        header.session == self.session
+            && denial.hooks.iter().any(|hook| *hook as u8 == header.hook)
+            && (denial.access.is_empty() || header.access & denial.access.bits() != 0)
+            && denial.rule.is_none_or(|rule| rule == header.rule)
+    }
 }
 
 /// The address that an act goes to where the policy does not allow it.

@@ -11,9 +11,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where programs that run keep their state.
-const RUN: &str = "/run/sandbox";
-
 /// The canary's directory.
 #[derive(Debug)]
 pub(super) struct Scratch {
@@ -24,18 +21,15 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes `/run/sandbox/canary-PID` with its files.
-    pub(super) fn make() -> Result<Self, CanaryError> {
-        let run = Path::new(RUN);
-        DirBuilder::new().recursive(true).mode(0o700).create(run).map_err(step("create", run))?;
-        let dir = run.join(format!("canary-{}", std::process::id()));
-        match fs::remove_dir_all(&dir) {
-            // Of a process of the same id that was killed.
+    /// Makes the directory `dir` with its files, in that of all sessions' states.
+    pub(super) fn make(dir: &Path) -> Result<Self, CanaryError> {
+        match fs::remove_dir_all(dir) {
+            // Of a `doctor` that was killed.
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(step("remove", &dir)(error)),
+            Err(error) => return Err(step("remove", dir)(error)),
         }
-        Self::fill(&dir)
+        Self::fill(dir)
     }
 
     /// Makes the directory and what lies in it.
@@ -82,8 +76,6 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // Nothing more can be done about a failure here; the next canary of this id tries again.
         let _ = fs::remove_dir_all(&self.dir);
-        // Stays while it holds sessions.
-        let _ = fs::remove_dir(RUN);
     }
 }
 

@@ -31,6 +31,7 @@ fn where_nothing_enforces_every_class_fails_and_every_twin_passes() {
         assert!(matches!(errno, 0 | &libc::ECONNREFUSED) || v6, "{}: {errno}", attempt.name);
     }
     let observed = Observed {
+        session: 1,
         answers,
         records: Vec::new(),
         before,

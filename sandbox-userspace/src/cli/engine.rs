@@ -1,0 +1,193 @@
+//! `sandbox engine`: the programs in the kernel that all sessions share.
+
+use super::Failure;
+use super::run::lacking;
+use crate::engine::{Aside, Engine, EngineError, Engines, Found, Identity};
+use crate::kernel::features::{self, Facts};
+use crate::session::state::{RUN, Registry};
+use crate::session::{host, orphan};
+use crate::sinks::{Level, Output};
+use serde::Serialize;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Arguments of `sandbox engine`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
+pub struct EngineArgs {
+    #[command(subcommand)]
+    verb: Option<EngineVerb>,
+    /// Print one JSON object an engine
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+All sessions share the programs that the first of them loads. When the last one ends they are
+detached, and whatever is not confined pays nothing. Loading and detaching take the kernel seconds:
+where sessions come and go, keep the engine, and each starts at once.";
+
+#[derive(Debug, clap::Subcommand)]
+enum EngineVerb {
+    /// Show the engines of this machine
+    List {
+        /// Print one JSON object an engine
+        #[arg(long)]
+        json: bool,
+    },
+    /// Load the engine of this build, and keep it without sessions until it is released or the
+    /// machine ends
+    Keep,
+    /// Keep no engine any more; without sessions it is detached at once
+    Release,
+}
+
+/// One line of the list.
+#[derive(Debug, Serialize)]
+struct Line {
+    r#type: &'static str,
+    engine: Identity,
+    /// It is the one that this build uses; absent where that cannot be known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<bool>,
+    kept: bool,
+    sessions: usize,
+    /// Nothing is missing; absent where it is another build's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole: Option<bool>,
+    /// What is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+    /// Records of denials of tasks whose session had ended; absent where it is another build's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undelivered: Option<u64>,
+}
+
+/// Runs `sandbox engine`.
+pub fn execute(args: &EngineArgs) -> ExitCode {
+    let json = args.json || matches!(args.verb, Some(EngineVerb::List { json: true }));
+    let mut output = Output::stderr(json, false);
+    let done = match &args.verb {
+        Some(EngineVerb::Keep) => keep(&mut output),
+        Some(EngineVerb::Release) => release(&mut output),
+        _ => list(json),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => Failure { code: 1, ..failure }.tell(&mut output),
+    }
+}
+
+fn checked() -> Result<Engines, Failure> {
+    host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
+    Ok(Engines::at(host::PINS))
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let engines = checked()?;
+    let own = features::require().ok().map(|facts| Identity::own(&facts.layout, facts.way));
+    let mut out = io::stdout().lock();
+    for found in engines.list().map_err(Failure::new)? {
+        let line = line(found, own.as_ref());
+        let text =
+            if json { serde_json::to_string(&line).map_err(Failure::new)? } else { human(&line) };
+        match writeln!(out, "{text}") {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            other => other.map_err(|error| Failure::new(format!("cannot print: {error}")))?,
+        }
+    }
+    Ok(())
+}
+
+fn line(found: Found, own: Option<&Identity>) -> Line {
+    let is_own = own.map(|own| *own == found.identity);
+    let looked = (is_own == Some(true)).then(|| {
+        let engine = Engine::adopt(&found.pins)?;
+        engine.verify()?;
+        engine.lost(0)
+    });
+    let fault = looked.as_ref().and_then(|looked| looked.as_ref().err()).map(ToString::to_string);
+    Line {
+        r#type: "engine",
+        engine: found.identity,
+        own: is_own,
+        kept: found.kept,
+        sessions: found.owners.len(),
+        whole: looked.as_ref().map(Result::is_ok),
+        fault,
+        undelivered: looked.and_then(Result::ok),
+    }
+}
+
+fn human(line: &Line) -> String {
+    let mut words = vec![format!("{}  {:>4} sessions", line.engine, line.sessions)];
+    if line.kept {
+        words.push("kept".into());
+    }
+    if line.own == Some(false) {
+        words.push("of another build".into());
+    }
+    if let Some(fault) = &line.fault {
+        words.push(fault.clone());
+    }
+    words.join("  ")
+}
+
+fn keep(output: &mut Output) -> Result<(), Failure> {
+    let engines = checked()?;
+    let Facts { layout, way, hooks, .. } =
+        features::require().map_err(|missing| lacking(&missing))?;
+    let own = Identity::own(&layout, way);
+    orphan::report(Some(own.clone())).map_err(Failure::new)?;
+    let registry = Registry::open(RUN).map_err(Failure::new)?;
+    let held = registry.hold().map_err(Failure::new)?;
+    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
+    engines.obtain(&layout, way, &hooks, &held).map_err(error)?;
+    engines.keep(&own, &held).map_err(error)?;
+    // Another one may have been kept until now.
+    let aside = engines.set_aside_idle(Some(&own), &held).map_err(error)?;
+    drop(held);
+    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    output.notice(Level::Info, &format!("engine {own} is loaded and kept"));
+    Ok(())
+}
+
+fn release(output: &mut Output) -> Result<(), Failure> {
+    let engines = checked()?;
+    let registry = Registry::open(RUN).map_err(Failure::new)?;
+    let held = registry.hold().map_err(Failure::new)?;
+    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
+    engines.release(None, &held).map_err(error)?;
+    let aside = engines.set_aside_idle(None, &held).map_err(error)?;
+    drop(held);
+    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    output.notice(Level::Info, "no engine is kept; one in use is detached with its last session");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_one_line() {
+        let identity: Identity = Identity::own(
+            &sandbox_common::layout::KernelLayout::default(),
+            crate::engine::Way::BpfLsm,
+        );
+        let found = Found {
+            identity: identity.clone(),
+            pins: "/nowhere".into(),
+            owners: vec!["0123abcd".into()],
+            kept: true,
+        };
+        let other = line(found.clone(), None);
+        assert_eq!(human(&other), format!("{identity}     1 sessions  kept"));
+        let own = line(found, Some(&identity));
+        assert_eq!(
+            (own.own, own.whole),
+            (Some(true), Some(false)),
+            "what cannot be opened is not whole"
+        );
+    }
+}

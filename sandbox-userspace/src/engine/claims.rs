@@ -1,0 +1,298 @@
+//! A session's share of an engine: its number, its slots, its ring, its cgroup links.
+//!
+//! Numbers only go up, so that whatever still bears one (a record on a ring, an entry that is being
+//! removed) can never be taken for another session's. A claim is written down in the engine itself
+//! and outlives the process that made it: from it, everything that a killed `sandbox run` left is found.
+
+use super::engines::{self, Aside};
+use super::events::Ring;
+use super::{Engine, EngineError, sweep};
+use crate::policy::compiled::CompiledPolicy;
+use crate::session::state::Held;
+use aya::maps::{MapData, MapError, PerCpuValues};
+use aya::util::nr_cpus;
+use aya_obj::generated::bpf_map_type;
+use sandbox_common::event::RING_BYTES;
+use sandbox_common::subject::SESSIONS;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+/// `BPF_NOEXIST` of linux/bpf.h: only where there is no such entry.
+pub(super) const NOT_YET: u64 = 1;
+/// A session takes two numbers: both are slots, the first is its own as well.
+const NUMBERS: u32 = 2;
+/// Most bytes of an owner's name.
+const NAME: usize = 8;
+
+/// Value of map `CLAIMS`, keyed by session number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
+pub(super) struct Claimed {
+    /// Name of the owner: a session's id. Zeros fill it up.
+    owner: [u8; NAME],
+    /// Cgroup ids of the session and of its canary; 0 where there is none yet.
+    cgroups: [u64; 2],
+}
+
+// SAFETY: the derives above show that every bit pattern is valid and that there is no padding.
+unsafe impl aya::Pod for Claimed {}
+
+impl Claimed {
+    fn is_of(&self, owner: &str) -> bool {
+        name(owner).is_some_and(|name| name == self.owner)
+    }
+}
+
+fn name(owner: &str) -> Option<[u8; NAME]> {
+    let mut name = [0; NAME];
+    name.get_mut(..owner.len())?.copy_from_slice(owner.as_bytes());
+    (!owner.is_empty()).then_some(name)
+}
+
+/// What one session has on an engine. Dropping it changes nothing; [`end`](Self::end) gives it back.
+pub struct Share {
+    /// The engine.
+    pub(super) engine: Engine,
+    owner: String,
+    number: u32,
+    claimed: Claimed,
+    /// What its slot holds, where this process entered it.
+    policy: Option<CompiledPolicy>,
+}
+
+impl Engine {
+    /// Claims a share for `owner`, at most eight bytes that nobody else is called by.
+    pub fn claim(mut self, owner: &str, _held: &Held) -> Result<Share, EngineError> {
+        let name = name(owner).ok_or_else(|| EngineError::Owner(owner.into()))?;
+        let place = self.pins.join("sessions").join(owner);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&place)
+            .map_err(|source| EngineError::Pins { path: place, source })?;
+        let claimed = Claimed { owner: name, cgroups: [0; 2] };
+        let number = match self.number(claimed) {
+            Ok(number) => number,
+            Err(error) => {
+                // The error to tell is the first one; an empty directory is found by the next start.
+                let _ = self.remove_place(owner);
+                return Err(error);
+            }
+        };
+        Ok(Share { engine: self, owner: owner.into(), number, claimed, policy: None })
+    }
+
+    /// Takes the next numbers and writes the claim down.
+    fn number(&mut self, claimed: Claimed) -> Result<u32, EngineError> {
+        let next = self.maps.next.get(&0, 0).map_err(EngineError::map("NEXT"))?;
+        // 0 is nobody's.
+        let number = next.max(1);
+        let after = number.checked_add(NUMBERS).ok_or(EngineError::NoNumbers)?;
+        self.maps.next.set(0, after, 0).map_err(EngineError::map("NEXT"))?;
+        match self.maps.claims.insert(number, claimed, NOT_YET) {
+            Err(error) if errno(&error) == Some(libc::E2BIG) => Err(EngineError::Full(SESSIONS)),
+            other => other.map_err(EngineError::map("CLAIMS")).map(|()| number),
+        }
+    }
+
+    /// The share of an owner, made by whatever process; `None` where it has nothing here.
+    pub fn share_of(self, owner: &str) -> Result<Option<Share>, EngineError> {
+        let mut found = None;
+        for entry in &self.maps.claims {
+            let (number, claimed) = entry.map_err(EngineError::map("CLAIMS"))?;
+            if claimed.is_of(owner) {
+                found = Some((number, claimed));
+            }
+        }
+        Ok(found.map(|(number, claimed)| Share {
+            engine: self,
+            owner: owner.into(),
+            number,
+            claimed,
+            policy: None,
+        }))
+    }
+
+    /// Gives back what owners left who have no directory here any more.
+    pub(super) fn forget_strangers(&mut self) -> Result<(), EngineError> {
+        let mut strangers = Vec::new();
+        for entry in &self.maps.claims {
+            let (number, claimed) = entry.map_err(EngineError::map("CLAIMS"))?;
+            let name: Vec<u8> =
+                claimed.owner.iter().copied().take_while(|byte| *byte != 0).collect();
+            let name = String::from_utf8_lossy(&name).into_owned();
+            if !self.pins.join("sessions").join(name).exists() {
+                strangers.push((number, claimed));
+            }
+        }
+        for (number, claimed) in strangers {
+            self.give_back(number, claimed, number..number + NUMBERS)?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything that bears a claim's numbers or cgroups, the claim last. The session's slot
+    /// is searched for unless it is known to be empty.
+    fn give_back(
+        &mut self,
+        number: u32,
+        claimed: Claimed,
+        slots: impl IntoIterator<Item = u32>,
+    ) -> Result<(), EngineError> {
+        for cgroup in claimed.cgroups.into_iter().filter(|cgroup| *cgroup != 0) {
+            gone("SUBJECTS", self.maps.subjects.remove(&cgroup))?;
+            self.renew(|_| Ok(()))?;
+            sweep::cgroup(&mut self.maps, cgroup)?;
+        }
+        gone("RINGS", self.maps.rings.remove(&number))?;
+        gone("LOST", self.maps.lost.remove(&number))?;
+        for slot in slots {
+            sweep::slot(&mut self.maps, slot)?;
+        }
+        gone("CLAIMS", self.maps.claims.remove(&number))
+    }
+
+    fn remove_place(&self, owner: &str) -> Result<(), EngineError> {
+        let path = self.pins.join("sessions").join(owner);
+        engines::remove(&path).map_err(|source| EngineError::Pins { path, source })
+    }
+}
+
+impl Share {
+    /// The engine, to publish and admit.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Who has it.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The session's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The policy slot of the session, and that of its canary.
+    pub fn slots(&self) -> (u32, u32) {
+        (self.number, self.number + 1)
+    }
+
+    /// Writes down which cgroup is the session's.
+    pub fn of_cgroup(&mut self, cgroup: u64) -> Result<(), EngineError> {
+        self.note(0, cgroup)
+    }
+
+    /// Writes down which cgroup is the canary's.
+    pub fn of_canary(&mut self, cgroup: u64) -> Result<(), EngineError> {
+        self.note(1, cgroup)
+    }
+
+    fn note(&mut self, index: usize, cgroup: u64) -> Result<(), EngineError> {
+        self.claimed.cgroups[index] = cgroup;
+        let claims = &mut self.engine.maps.claims;
+        claims.insert(self.number, self.claimed, 0).map_err(EngineError::map("CLAIMS"))
+    }
+
+    /// Makes the ring of its denials, once. Readable (epoll) when records wait.
+    pub fn ring(&mut self) -> Result<Ring, EngineError> {
+        let cpus = nr_cpus().map_err(|(_, error)| EngineError::Cpus(error))?;
+        let none = PerCpuValues::try_from(vec![0; cpus]).map_err(EngineError::Cpus)?;
+        let maps = &mut self.engine.maps;
+        maps.lost.insert(self.number, none, NOT_YET).map_err(EngineError::map("LOST"))?;
+        let kind = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
+        let shape = aya_obj::Map::new_from_params(kind, 0, 0, RING_BYTES, 0);
+        let ring = MapData::create(shape, "DENIALS", None).map_err(EngineError::map("DENIALS"))?;
+        maps.rings.insert(self.number, &ring, NOT_YET).map_err(EngineError::map("RINGS"))?;
+        Ring::of(ring)
+    }
+
+    /// See [`Engine::label`].
+    pub fn label(&self, pidfd: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
+        self.engine.label(pidfd)
+    }
+
+    /// Attaches the cgroup programs to a cgroup of its (directory and id), see [`Engine::attach`].
+    pub fn attach(&mut self, cgroup: (&Path, u64), prefix: &str) -> Result<(), EngineError> {
+        self.engine.attach(cgroup, &self.owner, prefix)
+    }
+
+    /// Detaches them.
+    pub fn detach(&mut self, prefix: &str) -> Result<(), EngineError> {
+        self.engine.detach(&self.owner, prefix)
+    }
+
+    /// Records that found no room on its ring, over all CPUs.
+    pub fn lost(&self) -> Result<u64, EngineError> {
+        self.engine.lost(self.number)
+    }
+
+    /// Enters the session's policy into its slot, see [`Engine::publish`].
+    pub fn publish(&mut self, policy: CompiledPolicy) -> Result<u32, EngineError> {
+        let patterns = self.engine.publish(self.number, &policy)?;
+        self.policy = Some(policy);
+        Ok(patterns)
+    }
+
+    /// Gives everything back that is this session's; no task may be in it any more. Where it was the
+    /// last session the engine is set aside, unless it is kept.
+    pub fn end(mut self, held: &Held) -> Result<Option<Aside>, EngineError> {
+        // Every part is tried; what fails is told, and done by the next start.
+        let place = self.engine.remove_place(&self.owner);
+        let withdrawn = match &self.policy {
+            Some(policy) => self.engine.withdraw(self.number, policy),
+            None => Ok(()),
+        };
+        // Who published has seen its canary's slot emptied as well.
+        let count = if self.policy.is_some() && withdrawn.is_ok() { 0 } else { NUMBERS };
+        let slots = self.number..self.number + count;
+        let given = self.engine.give_back(self.number, self.claimed, slots);
+        place.and(withdrawn).and(given)?;
+        engines::set_aside_if_idle(&self.engine.pins, held)
+    }
+}
+
+/// That there is no such entry is what was wanted.
+fn gone(name: &'static str, removed: Result<(), MapError>) -> Result<(), EngineError> {
+    match removed {
+        Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+        Err(error) if errno(&error) == Some(libc::ENOENT) => Ok(()),
+        Err(error) => Err(EngineError::map(name)(error)),
+    }
+}
+
+/// The number of the error that the kernel answered with.
+pub(super) fn errno(error: &MapError) -> Option<i32> {
+    match error {
+        MapError::SyscallError(call) => call.io_error.raw_os_error(),
+        MapError::IoError(error) => error.raw_os_error(),
+        _ => None,
+    }
+}
+
+/// Owners that have a directory on the engine pinned at `pins`.
+pub(super) fn owners(pins: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(pins.join("sessions")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_have_names_of_one_to_eight_bytes() {
+        assert_eq!(name("doctor"), Some(*b"doctor\0\0"));
+        assert_eq!(name("0123abcd"), Some(*b"0123abcd"));
+        assert_eq!(name(""), None);
+        assert_eq!(name("0123abcde"), None);
+        let claimed = Claimed { owner: *b"doctor\0\0", cgroups: [0; 2] };
+        assert!(claimed.is_of("doctor") && !claimed.is_of("doct") && !claimed.is_of(""));
+    }
+}

@@ -1,0 +1,242 @@
+//! The engine: loaded once for all sessions of a build, and never used when a part of it is missing.
+
+use crate::harness::{
+    Denial, Finished, Ground, Policy, Runner, Session, Traces, Unkept, engines, key, sandbox,
+    trial, verb, wait,
+};
+use crate::probe::{Operation, Place};
+use anyhow::{Context as _, ensure};
+use libtest_mimic::Trial;
+use rustix::fs::Mode;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("engine::is_shared_and_detached_with_the_last_session", shared),
+        trial("engine::is_kept_until_it_is_released", kept),
+        trial("engine::with_a_link_missing_starts_nothing", link_missing),
+        trial("engine::with_a_link_exchanged_starts_nothing", link_exchanged),
+        trial("engine::open_to_others_starts_nothing", open_to_others),
+        trial("engine::damaged_and_idle_is_replaced", replaced),
+        trial("engine::killed_sessions_and_starts_leave_no_entry", killed),
+        trial("engine::another_build_has_its_own", builds),
+    ]
+}
+
+fn open(path: &Place) -> Operation {
+    Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
+}
+
+/// The one engine that is loaded.
+fn engine() -> anyhow::Result<PathBuf> {
+    let found = engines();
+    ensure!(found.len() == 1, "there should be one engine: {found:?}");
+    found.into_iter().next().context("no engine")
+}
+
+fn refuses(session: &mut Session, when: &str) -> anyhow::Result<()> {
+    let key = key()?;
+    session.refused(when, &open(&key), &Denial::read(&key).of_key()).map(drop)
+}
+
+fn shared() -> anyhow::Result<()> {
+    let ground = Ground::new("shared")?;
+    let _unkept = Unkept::now()?;
+    let before = Traces::now()?;
+    let mut first = Runner::named(&ground, &Policy::preset(), "first")?.open()?;
+    let (pins, one) = (engine()?, Traces::now()?);
+    let mut second = Runner::named(&ground, &Policy::preset(), "second")?.open()?;
+    let two = Traces::now()?;
+    ensure!(engine()? == pins, "the second session loaded {:?}", engines());
+    ensure!(one.programs() > before.programs(), "a session loads nothing: {one:?}");
+    ensure!(one.programs() == two.programs(), "the second session loads more: {one:?}, {two:?}");
+    refuses(&mut first, "the first of two")?;
+    refuses(&mut second, "the second of two")?;
+    first.finish()?;
+    ensure!(engine()? == pins, "the engine went with the first of two sessions");
+    refuses(&mut second, "after the first ended")?;
+    second.finish()?;
+    before.must_return()
+}
+
+fn engine_verb(ground: &Ground, word: &str) -> anyhow::Result<Finished> {
+    let finished = verb(&ground.papers("engine"), &["engine", word])?;
+    ensure!(finished.status.success(), "`sandbox engine {word}`: {}", finished.report());
+    Ok(finished)
+}
+
+fn kept() -> anyhow::Result<()> {
+    let ground = Ground::new("kept")?;
+    let _unkept = Unkept::now()?;
+    let before = Traces::now()?;
+    ensure!(engines().is_empty(), "an engine without sessions: {:?}", engines());
+    engine_verb(&ground, "keep")?;
+    let (pins, idle) = (engine()?, Traces::now()?);
+    ensure!(idle.programs() > before.programs(), "nothing was loaded: {idle:?}");
+    let listed = engine_verb(&ground, "list")?;
+    ensure!(listed.out.contains("kept"), "{}", listed.report());
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    refuses(&mut session, "on a kept engine")?;
+    session.finish()?;
+    idle.must_return().context("after a session on a kept engine")?;
+    let mut session = Runner::named(&ground, &Policy::preset(), "next")?.open()?;
+    engine_verb(&ground, "release")?;
+    ensure!(engine()? == pins, "an engine in use was released");
+    refuses(&mut session, "after the release")?;
+    session.finish()?;
+    before.must_return().context("after the last session on a released engine")
+}
+
+/// Damages the engine of a running session: nothing starts, and `word` is in the reason. Afterwards
+/// the engine goes with its session, and the next one is whole.
+fn damaged(
+    name: &str,
+    damage: impl Fn(&Path) -> std::io::Result<()>,
+    word: &str,
+) -> anyhow::Result<()> {
+    let ground = Ground::new(name)?;
+    let _unkept = Unkept::now()?;
+    let before = Traces::now()?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    refuses(&mut session, "before")?;
+    let pins = engine()?;
+    damage(&pins).context("damaging the engine")?;
+
+    let mark = ground.workspace().join("started");
+    let next = Runner::named(&ground, &Policy::preset(), "next")?;
+    let finished = next.probe(&["touch", &mark.to_string()], "")?;
+    ensure!(finished.code() == Some(125), "must end with 125: {}", finished.report());
+    ensure!(!mark.path().exists(), "the command was started: {}", finished.report());
+    ensure!(finished.err.contains(word), "the message lacks {word:?}: {}", finished.report());
+    let doctor = verb(&ground.papers("doctor"), &["doctor"])?;
+    ensure!(doctor.code() == Some(1), "`doctor` is content: {}", doctor.report());
+    ensure!(doctor.out.contains(word), "`doctor` does not tell: {}", doctor.report());
+    ensure!(engine()? == pins, "the engine of a running session was removed");
+    session.finish()?;
+
+    before.must_return()?;
+    let mut session = Runner::named(&ground, &Policy::preset(), "after")?.open()?;
+    refuses(&mut session, "on a new engine")?;
+    session.finish()
+}
+
+fn link_missing() -> anyhow::Result<()> {
+    damaged("missing", |pins| fs::remove_file(pins.join("links/path_rename")), "`path_rename`")
+}
+
+fn link_exchanged() -> anyhow::Result<()> {
+    let links = |pins: &Path| [pins.join("links/syslog"), pins.join("links/path_link")];
+    damaged(
+        "exchanged",
+        |pins| {
+            let [other, link] = links(pins);
+            fs::remove_file(&link)?;
+            fs::rename(other, link)
+        },
+        "`path_link` was exchanged",
+    )
+}
+
+fn open_to_others() -> anyhow::Result<()> {
+    let chmod = |pins: &Path| Ok(rustix::fs::chmod(pins, Mode::from(0o755))?);
+    damaged("open-to-others", chmod, "0700")
+}
+
+fn replaced() -> anyhow::Result<()> {
+    let ground = Ground::new("replaced")?;
+    let link = engine()?.join("links/path_rename");
+    fs::remove_file(&link).context("damaging the kept engine")?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    ensure!(link.exists(), "the session runs on a damaged engine");
+    refuses(&mut session, "on a replaced engine")?;
+    session.finish()?;
+    ensure!(link.exists(), "the engine that replaced the kept one is not kept");
+    Ok(())
+}
+
+/// `kill -9` whenever it comes: what is left in the maps is removed by whoever comes next.
+fn killed() -> anyhow::Result<()> {
+    let ground = Ground::new("killed")?;
+    let before = Traces::now()?;
+    let policy = Policy::preset()
+        .connect("127.0.0.1:80")
+        .read_deny("/nowhere/at/all")
+        .read_deny("/nowhere/**/*.key");
+    for round in 0..3 {
+        let mut session = Runner::named(&ground, &policy, &format!("round-{round}"))?.open()?;
+        refuses(&mut session, "before the kill")?;
+        session.keeper().kill()?;
+        wait(session.keeper(), Duration::from_secs(10))?.context("it survived SIGKILL")?;
+        session.abandon()?;
+    }
+    ensure!(before.must_return_at_once().is_err(), "killed sessions left nothing to be removed");
+    let mut agents = 0;
+    for delay in [0, 3, 10, 30, 60, 100, 150, 200, 300, 400, 600, 900] {
+        let runner = Runner::named(&ground, &policy, &format!("start-{delay}"))?;
+        let mut command = runner.command(&crate::harness::probe_words(&["exit", "0"])?);
+        let null = || Stdio::null();
+        let mut keeper = command.stdin(null()).stdout(null()).stderr(null()).spawn()?;
+        std::thread::sleep(Duration::from_millis(delay));
+        // It may have ended by itself.
+        let _ = keeper.kill();
+        keeper.wait()?;
+        agents += usize::from(runner.events.state("started", Duration::ZERO).is_some());
+    }
+    println!("of 12 starts that were killed {agents} had come as far as their agent");
+    let finished = Runner::named(&ground, &policy, "last")?.probe(&["exit", "0"], "")?;
+    ensure!(finished.code() == Some(0), "{}", finished.report());
+    before.must_return()
+}
+
+/// A copy of the program whose BPF object differs, in a string that only debuggers read.
+fn other_build(to: &Path) -> anyhow::Result<()> {
+    let mut bytes = fs::read(sandbox())?;
+    let (text, mut changed) = (b"/@/aya_ebpf.", 0);
+    for at in 0..bytes.len() - text.len() {
+        if bytes[at..].starts_with(text) {
+            bytes[at + 1] = b'~';
+            changed += 1;
+        }
+    }
+    ensure!(changed > 0, "the program's BPF object has no debug information to be changed");
+    fs::write(to, bytes)?;
+    Ok(rustix::fs::chmod(to, Mode::from(0o755))?)
+}
+
+fn builds() -> anyhow::Result<()> {
+    let ground = Ground::new("builds")?;
+    let before = Traces::now()?;
+    let (own, other) = (engine()?, ground.papers("sandbox"));
+    other_build(&other)?;
+    let mut first = Runner::named(&ground, &Policy::preset(), "first")?.open()?;
+    let second = Runner::named(&ground, &Policy::preset(), "second")?;
+    let mut second = second.with_program(&other).open()?;
+    let found = engines();
+    ensure!(found.len() == 2 && found.contains(&own), "two builds have the engines {found:?}");
+    for session in [&mut first, &mut second] {
+        refuses(session, "one of two builds")?;
+    }
+    // Either build lists both, and looks after what the other's killed supervisor left.
+    let listed = verb(&ground.papers("list"), &["sessions", "list"])?;
+    for session in [&first, &second] {
+        ensure!(listed.out.contains(&session.id()?), "{}", listed.report());
+    }
+    let id = second.id()?;
+    second.keeper().kill()?;
+    wait(second.keeper(), Duration::from_secs(10))?.context("it survived SIGKILL")?;
+    let finished = Runner::named(&ground, &Policy::preset(), "third")?.probe(&["exit", "0"], "")?;
+    ensure!(finished.code() == Some(0), "{}", finished.report());
+    ensure!(engines().len() == 2, "an orphan's engine was removed: {:?}", engines());
+    let answer = second.perform(&open(&key()?))?;
+    ensure!(answer.errno == libc::EACCES, "the orphan of another build reads the key: {answer}");
+    let ended = verb(&ground.papers("end"), &["sessions", "end", &id])?;
+    ensure!(ended.status.success(), "{}", ended.report());
+    ensure!(engine()? == own, "the other build's engine stays without sessions");
+    second.abandon()?;
+    refuses(&mut first, "after the other build's session ended")?;
+    first.finish()?;
+    before.must_return()
+}
