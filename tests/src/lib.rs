@@ -5,6 +5,7 @@
 //! starts sessions and reads their events, `suite` holds the kernel suite, one file a promise, and
 //! `system` the suite that drives everyday programs. See `docs/testing.md`.
 
+mod differential;
 mod harness;
 mod probe;
 mod suite;

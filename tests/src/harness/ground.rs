@@ -89,8 +89,13 @@ impl Ground {
         let at = self.directory(parent)?;
         rustix::mount::mount_bind(from.path(), at.path())
             .with_context(|| format!("mount --bind {from} {at}"))?;
-        self.mounts.borrow_mut().push(at.path().to_owned());
+        self.was_mounted(at.path().to_owned());
         Ok(at)
+    }
+
+    /// Remembers a mount, to be undone in the end.
+    pub(crate) fn was_mounted(&self, at: PathBuf) {
+        self.mounts.borrow_mut().push(at);
     }
 
     /// A symbolic link to `target` at a new place in `parent`.

@@ -449,7 +449,7 @@ impl Operation {
     }
 }
 
-/// What the command line asks for besides the suite: `probe …` and `stage …`.
+/// What the command line asks for besides the suite: `probe …`, `stage …` and `differential …`.
 pub(crate) fn command_line() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     let first = words.next();
@@ -457,6 +457,7 @@ pub(crate) fn command_line() -> Option<ExitCode> {
     match first.as_deref() {
         Some("probe") => Some(programs::probe(&rest)),
         Some("stage") => Some(stage::main(&rest)),
+        Some("differential") => Some(crate::differential::command(&rest)),
         _ => None,
     }
 }

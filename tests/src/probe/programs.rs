@@ -39,8 +39,9 @@ pub(super) fn probe(words: &[String]) -> ExitCode {
             Err(error) => wrong(&error.to_string()),
         },
         ["await-signal"] => await_signal(),
+        ["batches", workspace] => crate::differential::serve(workspace),
         _ => wrong(
-            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | await-signal",
+            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | await-signal | batches WORKSPACE",
         ),
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         bad_input::trials(),
         prerequisites::trials(),
         lsm::trials(),
+        crate::differential::trials(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,286 @@
+//! What the language says of an operation: which may succeed, which must be refused.
+//!
+//! Places are judged by [`decide::path`], the language's meaning. What that leaves open is said here
+//! once more, independently of the kernel side: which accesses an operation takes, that moving and
+//! linking never gain, and what holds where a place is seen by several paths.
+
+use super::model::{Last, Lost, Model, Name, Names, Spot, Target, followed};
+use super::operation::{Action, Op};
+use sandbox_userspace::kernel::mounts::{Components, to_components};
+use sandbox_userspace::policy::expand::{Placed, expand};
+use sandbox_userspace::policy::rule::Kind;
+use sandbox_userspace::policy::{Context, decide, load_text};
+use std::path::Path;
+
+/// The verdict on an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Say {
+    Allow,
+    Deny,
+    /// Refused only after the file was made: its name may be made, but it may not be opened so.
+    DenyAndLeave,
+    /// The language leaves it open, or promises too little to be held to it.
+    Unsure,
+}
+
+impl Say {
+    fn of(allow: bool) -> Self {
+        if allow { Self::Allow } else { Self::Deny }
+    }
+
+    /// Both must be allowed.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Allow, _) => other,
+            (Self::Unsure, Self::Deny) => Self::Deny,
+            _ => self,
+        }
+    }
+}
+
+/// The rules that matter in one zone.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    rules: Vec<Placed>,
+    /// The zone's root.
+    zone: Components,
+}
+
+/// Reads and resolves a policy as `sandbox run` does in a workspace.
+pub(crate) fn rules(policy: &str, workspace: &Path) -> Result<Vec<Placed>, String> {
+    let context = Context {
+        home: "/root".into(),
+        workspace: workspace.into(),
+        tmpdir: "/tmp/of-the-session".into(),
+        terminal: None,
+    };
+    let policy = load_text("policy", policy.to_owned()).map_err(|error| error.to_string())?;
+    expand(&policy, &context).map_err(|error| error.to_string())
+}
+
+impl Reference {
+    /// Keeps those of the rules that can speak of something in the zone.
+    pub(crate) fn new(rules: &[Placed], zone: &Path) -> Self {
+        let zone = to_components(zone);
+        let touches = |rule: &&Placed| rule.path.starts_with(&zone) || zone.starts_with(&rule.path);
+        let rules = rules.iter().filter(touches).cloned().collect();
+        Self { rules, zone }
+    }
+
+    fn absolute(&self, view: &[Name]) -> Components {
+        [self.zone.as_slice(), view].concat()
+    }
+
+    /// Whether an object at a place may be accessed so.
+    ///
+    /// Where it is seen by several paths, what closes it by one is open by no other, but for a rule
+    /// that opens by name what lies in the part that is mounted.
+    fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
+        let views = model.views(spot);
+        let allows =
+            |view: &Names| decide::path(&self.rules, kind, &self.absolute(view)).allow;
+        let open = views.iter().filter(|view| allows(view)).count();
+        if open == 0 || open == views.len() {
+            return Say::of(open > 0);
+        }
+        let mounted = model.mounts.iter().skip(1).filter(|mount| {
+            mount.file_system == spot.file_system && spot.names.starts_with(&mount.root)
+        });
+        let mut parts = mounted.flat_map(|mount| [&mount.point, &mount.root]);
+        let named = parts.any(|part| {
+            let part = self.absolute(part);
+            self.rules.iter().any(|rule| {
+                rule.allow
+                    && rule.kind == kind
+                    && rule.path.starts_with(&part)
+                    && views.iter().any(|view| self.absolute(view).starts_with(&rule.path))
+            })
+        });
+        if named { Say::Unsure } else { Say::Deny }
+    }
+
+    fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {
+        kinds.iter().fold(Say::Allow, |say, kind| say.and(self.place(model, spot, *kind)))
+    }
+
+    /// What the rules name strictly beneath a place, from there; a directory that is seen elsewhere
+    /// too is named by the rules about that path.
+    fn named_beneath(&self, model: &Model, spot: &Spot) -> Vec<Names> {
+        let shared = model.mounts.iter().skip(1).filter(|m| m.file_system == spot.file_system);
+        let mut found: Vec<Names> = shared
+            .filter_map(|mount| mount.root.strip_prefix(spot.names.as_slice()))
+            .filter(|rest| !rest.is_empty())
+            .map(<[Name]>::to_vec)
+            .collect();
+        for view in model.views(spot) {
+            let view = self.absolute(&view);
+            let beneath = self.rules.iter().filter_map(|rule| rule.path.strip_prefix(&*view));
+            found.extend(beneath.filter(|rest| !rest.is_empty()).map(<[Name]>::to_vec));
+        }
+        found
+    }
+
+    /// Whether what is at one place may be at the other.
+    ///
+    /// Nothing may gain a right, neither the object nor anything that is or will be in it. A
+    /// directory beneath whose old or new place a rule says something else than holds around it
+    /// stays; where such a rule only repeats what holds, either is right.
+    fn moving(&self, model: &Model, from: &Spot, to: &Spot, directory: bool) -> Say {
+        let mut inside = vec![Names::new()];
+        let mut repeated = false;
+        if directory {
+            let any = vec![b"any".to_vec()];
+            for place in [from, to] {
+                for named in self.named_beneath(model, place) {
+                    repeated = true;
+                    let below = [named.as_slice(), &any].concat();
+                    for names in [&named, &below] {
+                        for kind in Kind::ALL {
+                            let around = self.place(model, &place.join(&any), kind);
+                            let there = self.place(model, &place.join(names), kind);
+                            if around == Say::Unsure || there == Say::Unsure {
+                                return Say::Unsure;
+                            }
+                            if around != there {
+                                return Say::Deny;
+                            }
+                        }
+                    }
+                    inside.extend([named, below]);
+                }
+            }
+            inside.push(any);
+        }
+        for names in &inside {
+            for kind in Kind::ALL {
+                match (
+                    self.place(model, &from.join(names), kind),
+                    self.place(model, &to.join(names), kind),
+                ) {
+                    (Say::Unsure, _) | (_, Say::Unsure) => return Say::Unsure,
+                    (Say::Deny, Say::Allow) => return Say::Deny,
+                    _ => {}
+                }
+            }
+        }
+        if repeated { Say::Unsure } else { Say::Allow }
+    }
+
+    /// The verdict on an operation; `None` where its paths lead nowhere, so that nobody can do it.
+    pub(crate) fn judge(&self, model: &Model, op: &Op) -> Option<Say> {
+        match self.verdict(model, op) {
+            Ok(say) => Some(say),
+            Err(Lost::Nowhere) => None,
+            Err(Lost::Outside) => Some(Say::Unsure),
+        }
+    }
+
+    fn verdict(&self, model: &Model, op: &Op) -> Result<Say, Lost> {
+        let one = |last, kinds: &[Kind]| -> Result<Say, Lost> {
+            let target = model.resolve(&op.path, last)?;
+            // That it is missing the kernel says before anybody is asked.
+            target.object.ok_or(Lost::Nowhere)?;
+            Ok(self.all(model, &model.spot(&target), kinds))
+        };
+        let made = || -> Result<Say, Lost> {
+            let target = model.resolve(&op.path, Last::Name)?;
+            if target.object.is_some() {
+                return Err(Lost::Nowhere);
+            }
+            Ok(self.place(model, &model.spot(&target), Kind::Write))
+        };
+        let itself = if op.number == 1 { Last::Itself } else { Last::Followed };
+        match op.action {
+            Action::Open => self.opening(model, op),
+            Action::Mkdir | Action::Mknod | Action::Symlink => made(),
+            Action::Unlink | Action::Rmdir => one(Last::Name, &[Kind::Write]),
+            Action::Truncate | Action::Chmod | Action::SetAttribute | Action::RemoveAttribute => {
+                one(Last::Followed, &[Kind::Write])
+            }
+            Action::Chown | Action::Times => one(itself, &[Kind::Write]),
+            Action::Execute => one(Last::Followed, &RUNNING),
+            Action::Link => self.linking(model, op),
+            Action::Rename => self.renaming(model, op),
+            Action::Stat => {
+                model.resolve(&op.path, Last::Itself)?;
+                Ok(Say::Allow)
+            }
+            Action::Bind | Action::Mount => Ok(Say::Unsure),
+        }
+    }
+
+    fn opening(&self, model: &Model, op: &Op) -> Result<Say, Lost> {
+        let flags = op.flags();
+        let target = model.resolve(&op.path, followed(flags))?;
+        if flags & libc::O_PATH != 0 {
+            return Ok(Say::Allow);
+        }
+        let kinds: &[Kind] = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => &[Kind::Read],
+            libc::O_WRONLY => &[Kind::Write],
+            _ => &[Kind::Read, Kind::Write],
+        };
+        let spot = model.spot(&target);
+        let Some(object) = target.object else {
+            if flags & libc::O_CREAT == 0 {
+                return Err(Lost::Nowhere);
+            }
+            return Ok(match self.place(model, &spot, Kind::Write) {
+                Say::Allow => match self.all(model, &spot, kinds) {
+                    Say::Deny => Say::DenyAndLeave,
+                    say => say,
+                },
+                say => say,
+            });
+        };
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+            let spot = spot.join(&[b"#1".to_vec()]);
+            return Ok(self.all(model, &spot, kinds).and(self.place(model, &spot, Kind::Write)));
+        }
+        let mut say = self.all(model, &spot, kinds);
+        if flags & libc::O_TRUNC != 0 && matches!(model.object(object), super::model::Object::File)
+        {
+            say = say.and(self.place(model, &spot, Kind::Write));
+        }
+        Ok(say)
+    }
+
+    fn linking(&self, model: &Model, op: &Op) -> Result<Say, Lost> {
+        let from = model.resolve(&op.path, Last::Itself)?;
+        let to = model.resolve(&op.second, Last::Name)?;
+        if from.object.is_none() || to.object.is_some() {
+            return Err(Lost::Nowhere);
+        }
+        let (from, to) = (model.spot(&from), model.spot(&to));
+        let say = self.place(model, &to, Kind::Write);
+        let say = say.and(self.all(model, &from, &[Kind::Read, Kind::Write]));
+        Ok(say.and(self.moving(model, &from, &to, false)))
+    }
+
+    fn renaming(&self, model: &Model, op: &Op) -> Result<Say, Lost> {
+        let from = model.resolve(&op.path, Last::Name)?;
+        let to = model.resolve(&op.second, Last::Name)?;
+        let moved = from.object.ok_or(Lost::Nowhere)?;
+        let exchange = op.number & libc::RENAME_EXCHANGE != 0;
+        // The name decides, also where the object that it replaces lies elsewhere by another name.
+        let spot = |target: &Target| {
+            let directory = model.spot_of_directory(target.directory);
+            directory.join(std::slice::from_ref(&target.name))
+        };
+        let (old, new) = (spot(&from), spot(&to));
+        let mut say = self.all(model, &old, &[Kind::Write]);
+        say = say.and(self.place(model, &new, Kind::Write));
+        if say == Say::Deny {
+            return Ok(say);
+        }
+        say = say.and(self.moving(model, &old, &new, model.is_directory(moved)));
+        if exchange {
+            let other = to.object.ok_or(Lost::Nowhere)?;
+            say = say.and(self.moving(model, &new, &old, model.is_directory(other)));
+        }
+        Ok(say)
+    }
+}
+
+/// What running a program takes.
+const RUNNING: [Kind; 1] = [Kind::Read];
