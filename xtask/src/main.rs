@@ -5,6 +5,7 @@ mod build;
 mod cache;
 mod command;
 mod console;
+mod coverage;
 mod cpio;
 mod image;
 mod initramfs;
@@ -44,6 +45,8 @@ enum Verb {
     Test(test::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
+    /// Write docs/coverage.md: which test tries what
+    Coverage,
     /// Check format, lints, and licences and sources of dependencies
     Lint,
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Verb::Vm(args) => vm::main(&args),
         Verb::Test(args) => Ok(test::main(&args)),
         Verb::Run(args) => run::main(&args),
+        Verb::Coverage => coverage::main(),
         Verb::Lint => lint::main(),
     };
     done.unwrap_or_else(|error| {

@@ -7,14 +7,44 @@ use fastrand::Rng;
 
 /// Names of everyday; patterns speak of some.
 const PLAIN: [&[u8]; 22] = [
-    b"a", b"b", b"c", b"d", b"src", b"lib", b"config", b"hooks", b".git", b".env", b".env.local",
-    b".envrc", b"id_rsa", b"id_rsa.pub", b"x.pem", b"x.pem.bak", b"pem", b"secret", b"..data", b"...",
-    b"notes.txt", b"README",
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"src",
+    b"lib",
+    b"config",
+    b"hooks",
+    b".git",
+    b".env",
+    b".env.local",
+    b".envrc",
+    b"id_rsa",
+    b"id_rsa.pub",
+    b"x.pem",
+    b"x.pem.bak",
+    b"pem",
+    b"secret",
+    b"..data",
+    b"...",
+    b"notes.txt",
+    b"README",
 ];
 /// Names that nobody expects.
 const ODD: [&[u8]; 14] = [
-    b"two\nlines", b"with space", b"not utf-8 \xff\xfe", b"\xc0\x80", b" (deleted)", b"\x1b[2J",
-    b"*", b"[x]", b"{y}", b"$z", b"back\\slash", b"\"", "\u{fc}\u{2603}".as_bytes(),
+    b"two\nlines",
+    b"with space",
+    b"not utf-8 \xff\xfe",
+    b"\xc0\x80",
+    b" (deleted)",
+    b"\x1b[2J",
+    b"*",
+    b"[x]",
+    b"{y}",
+    b"$z",
+    b"back\\slash",
+    b"\"",
+    "\u{fc}\u{2603}".as_bytes(),
     b"mnt:[4026531840]",
 ];
 /// Lengths at and around the borders of the kernel side's tables.
@@ -207,7 +237,7 @@ pub(crate) fn rules(rng: &mut Rng, model: &Model, language: &Language) -> Vec<Li
         lines.push(Line::new("files.read.allow", &Names::new(), false));
     }
     let keys = language.keys();
-    for _ in 0..rng.usize(1..9) {
+    for _ in 0..rng.usize(2..12) {
         let key = keys[rng.usize(0..keys.len())];
         if language.patterns() && chance(rng, 35) {
             lines.push(Line::pattern(rng, key));
@@ -231,7 +261,7 @@ pub(crate) fn rules(rng: &mut Rng, model: &Model, language: &Language) -> Vec<Li
 /// A path for an operation: something that is there, or not, or that a rule names.
 fn path(rng: &mut Rng, model: &Model, named: &[Vec<u8>], fresh: bool) -> Vec<u8> {
     let path = match rng.u32(0..100) {
-        0..25 if !named.is_empty() => {
+        0..35 if !named.is_empty() => {
             let path = named[rng.usize(0..named.len())].clone();
             match rng.u32(0..10) {
                 0..6 => path,
@@ -281,7 +311,12 @@ fn detour(rng: &mut Rng, model: &Model, path: &[u8]) -> Vec<u8> {
 }
 
 /// The next operation in a zone.
-pub(crate) fn operation(rng: &mut Rng, model: &Model, named: &[Vec<u8>], language: &Language) -> Op {
+pub(crate) fn operation(
+    rng: &mut Rng,
+    model: &Model,
+    named: &[Vec<u8>],
+    language: &Language,
+) -> Op {
     let mut at = |fresh| path(rng, model, named, fresh);
     let (there, other, new) = (at(false), at(false), at(true));
     let op = |action, path: &Vec<u8>| Op::new(action, path.clone());

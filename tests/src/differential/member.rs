@@ -19,7 +19,8 @@ pub(crate) fn serve(workspace: &str) -> ExitCode {
 
 fn answer(workspace: &Path) -> anyhow::Result<()> {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let zones: Vec<PathBuf> = (0..=u8::MAX).map(|zone| workspace.join(format!("z{zone}"))).collect();
+    let zones: Vec<PathBuf> =
+        (0..=u8::MAX).map(|zone| workspace.join(format!("z{zone}"))).collect();
     let mut batch = Vec::new();
     let mut answers = Vec::new();
     loop {

@@ -16,6 +16,7 @@ mod shrink;
 mod twin;
 
 pub(crate) use member::serve;
+pub(crate) use reference::{allows, placed};
 
 use crate::harness::trial;
 use anyhow::{Context as _, bail, ensure};
@@ -34,8 +35,25 @@ const OPERATIONS: u64 = 20_000;
 /// What the suite does, the same each time.
 const USUAL: (u64, u64) = (2026, 100_000);
 
+const NAME: &str = "differential::kernel_does_what_the_reference_says";
+
+/// Rows of the coverage table that random operations try.
+pub(crate) const ROWS: &[(&str, &str)] = &[
+    ("A13", NAME),
+    ("A15", NAME),
+    ("A20", NAME),
+    ("A21", NAME),
+    ("A26", NAME),
+    ("A36", NAME),
+    ("D1.8", NAME),
+    ("D1.11", NAME),
+    ("D1.12", NAME),
+    ("D2.31", NAME),
+    ("D2.37", NAME),
+];
+
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![trial("differential::kernel_does_what_the_reference_says", || {
+    vec![trial(NAME, || {
         let (seed, operations) = USUAL;
         let counts = run(seed, operations)?;
         println!("{counts}");

@@ -157,9 +157,7 @@ impl Model {
     pub(crate) fn spot(&self, target: &Target) -> Spot {
         match target.object {
             Some(id) if self.is_directory(id) => self.spot_of_directory(id),
-            _ => {
-                self.spot_of_directory(target.directory).join(std::slice::from_ref(&target.name))
-            }
+            _ => self.spot_of_directory(target.directory).join(std::slice::from_ref(&target.name)),
         }
     }
 
@@ -198,7 +196,9 @@ impl Model {
                 stack.pop().ok_or(Lost::Outside)?;
                 continue;
             }
-            let Object::Directory(entries) = &self.nodes[here].object else { return Err(Lost::Nowhere) };
+            let Object::Directory(entries) = &self.nodes[here].object else {
+                return Err(Lost::Nowhere);
+            };
             let found = entries.get(&name).copied();
             let is_last = rest.is_empty();
             if let Some(id) = found

@@ -47,7 +47,7 @@ pub(crate) struct Reference {
 }
 
 /// Reads and resolves a policy as `sandbox run` does in a workspace.
-pub(crate) fn rules(policy: &str, workspace: &Path) -> Result<Vec<Placed>, String> {
+pub(crate) fn placed(policy: &str, workspace: &Path) -> Result<Vec<Placed>, String> {
     let context = Context {
         home: "/root".into(),
         workspace: workspace.into(),
@@ -56,6 +56,11 @@ pub(crate) fn rules(policy: &str, workspace: &Path) -> Result<Vec<Placed>, Strin
     };
     let policy = load_text("policy", policy.to_owned()).map_err(|error| error.to_string())?;
     expand(&policy, &context).map_err(|error| error.to_string())
+}
+
+/// Whether the rules allow it at an absolute path, of which no part is seen elsewhere.
+pub(crate) fn allows(rules: &[Placed], kind: Kind, path: &Path) -> bool {
+    decide::path(rules, kind, &to_components(path)).allow
 }
 
 impl Reference {
@@ -77,8 +82,7 @@ impl Reference {
     /// that opens by name what lies in the part that is mounted.
     fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
         let views = model.views(spot);
-        let allows =
-            |view: &Names| decide::path(&self.rules, kind, &self.absolute(view)).allow;
+        let allows = |view: &Names| decide::path(&self.rules, kind, &self.absolute(view)).allow;
         let open = views.iter().filter(|view| allows(view)).count();
         if open == 0 || open == views.len() {
             return Say::of(open > 0);

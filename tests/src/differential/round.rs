@@ -141,7 +141,9 @@ impl Round {
                 let made = [&member, &bystander].map(|root| op.perform(root));
                 ensure!(made[0] == made[1], "the two trees differ at {op:?}: {made:?}");
                 if made[0] == 0 {
-                    model.apply(op).map_err(|lost| anyhow::anyhow!("the model: {op:?} leads {lost:?}"))?;
+                    model
+                        .apply(op)
+                        .map_err(|lost| anyhow::anyhow!("the model: {op:?} leads {lost:?}"))?;
                 }
                 if made[0] == 0 && matches!(op.action, Action::Bind | Action::Mount) {
                     let point = if op.second.is_empty() { &op.path } else { &op.second };
@@ -165,7 +167,7 @@ impl Round {
         let workspace = ground.workspace();
         let usable = |zone: usize, line: &Line| {
             let policy = language.policy(std::iter::once((zone, line)));
-            reference::rules(&policy, workspace.path()).is_ok()
+            reference::placed(&policy, workspace.path()).is_ok()
         };
         let lines: Vec<(usize, &Line)> = cases
             .iter()
@@ -174,7 +176,7 @@ impl Round {
             .filter(|(zone, line)| usable(*zone, line))
             .collect();
         let policy = language.policy(lines.into_iter());
-        let rules = reference::rules(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
+        let rules = reference::placed(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
         for zone in &mut zones {
             zone.reference = Reference::new(&rules, &zone.member);
         }

@@ -30,7 +30,11 @@ impl Language {
             patterns: reads(r#"files.read.deny = ["${WORKSPACE}/**/*.pem"]"#),
             execute: reads(r#"files.exec.deny = ["/x"]"#),
             default: reads(r#"files.read.default = "deny""#),
-            attributes: super::hooks_exist(&["inode_setattr", "inode_setxattr", "inode_removexattr"]),
+            attributes: super::hooks_exist(&[
+                "inode_setattr",
+                "inode_setxattr",
+                "inode_removexattr",
+            ]),
             closed: false,
         }
     }
@@ -59,7 +63,10 @@ impl Language {
     }
 
     /// The policy of these zones.
-    pub(crate) fn policy<'a>(&self, zones: impl Iterator<Item = (usize, &'a Line)> + Clone) -> String {
+    pub(crate) fn policy<'a>(
+        &self,
+        zones: impl Iterator<Item = (usize, &'a Line)> + Clone,
+    ) -> String {
         let mut text = "version = 1\n".to_owned();
         if self.closed {
             text.push_str("files.read.default = \"deny\"\n");
@@ -73,8 +80,10 @@ impl Language {
             }
             if !list.is_empty() {
                 // A JSON string is a TOML basic string.
-                let list: Vec<String> =
-                    list.into_iter().map(|text| serde_json::Value::from(text).to_string()).collect();
+                let list: Vec<String> = list
+                    .into_iter()
+                    .map(|text| serde_json::Value::from(text).to_string())
+                    .collect();
                 let _ = writeln!(text, "{key} = [\n    {},\n]", list.join(",\n    "));
             }
         }

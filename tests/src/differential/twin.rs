@@ -114,7 +114,8 @@ fn undo(model: &Model, op: &Op) -> Option<Op> {
         Action::Mkdir => Some(Op::new(Action::Rmdir, absent(&op.path, Last::Name)?)),
         Action::Link => Some(Op::new(Action::Unlink, absent(&op.second, Last::Name)?)),
         Action::Rename => {
-            let (from, to) = (model.resolve(&op.path, Last::Name), model.resolve(&op.second, Last::Name));
+            let (from, to) =
+                (model.resolve(&op.path, Last::Name), model.resolve(&op.second, Last::Name));
             let (from, to) = (from.ok()?, to.ok()?);
             if from.object == to.object {
                 return None;
@@ -144,7 +145,10 @@ pub(crate) fn differences(one: &Path, other: &Path) -> anyhow::Result<Vec<String
         let (a, b) = (look(one, &path)?, look(other, &path)?);
         if a.text != b.text {
             let shown = path.escape_ascii();
-            found.push(format!("\"{shown}\": {} for the member, {} for the bystander", a.text, b.text));
+            found.push(format!(
+                "\"{shown}\": {} for the member, {} for the bystander",
+                a.text, b.text
+            ));
         }
         let mut names: Vec<_> = a.names.into_iter().chain(b.names).collect();
         names.sort();

@@ -5,6 +5,16 @@ use crate::probe::{Operation, Place};
 use anyhow::Context as _;
 use libtest_mimic::Trial;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A38", "devices::nodes_cannot_be_made"),
+    ("D2.35", "devices::nodes_cannot_be_made"),
+    ("D2.35", "devices::others_are_refused"),
+    ("D7.108", "devices::harmless_ones_work"),
+    ("D2.44", "kernel_interfaces::are_read_only"),
+    ("D2.43", "kernel_interfaces::are_read_only"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("devices::harmless_ones_work", harmless),

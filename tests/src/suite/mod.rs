@@ -20,6 +20,21 @@ pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
 
 use libtest_mimic::Trial;
 
+/// Rows of the coverage table, each with a test that tries it.
+pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
+    [
+        doctor::ROWS,
+        objects::ROWS,
+        writes::ROWS,
+        moves::ROWS,
+        limits::ROWS,
+        devices::ROWS,
+        crate::differential::ROWS,
+        crate::race::ROWS,
+    ]
+    .concat()
+}
+
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -39,6 +54,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         prerequisites::trials(),
         lsm::trials(),
         crate::differential::trials(),
+        crate::race::trials(),
     ]
     .into_iter()
     .flatten()
