@@ -16,7 +16,7 @@ mod shrink;
 mod twin;
 
 pub(crate) use member::serve;
-pub(crate) use reference::{allows, placed};
+pub(crate) use reference::resolved;
 
 use crate::harness::trial;
 use anyhow::{Context as _, bail, ensure};

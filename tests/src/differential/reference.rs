@@ -8,8 +8,9 @@ use super::model::{Last, Lost, Model, Name, Names, Spot, Target, followed};
 use super::operation::{Action, Op};
 use sandbox_userspace::kernel::mounts::{Components, to_components};
 use sandbox_userspace::policy::expand::{Placed, expand};
-use sandbox_userspace::policy::rule::Kind;
+use sandbox_userspace::policy::rule::{Defaults, Kind, Step};
 use sandbox_userspace::policy::{Context, decide, load_text};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The verdict on an operation.
@@ -38,16 +39,25 @@ impl Say {
     }
 }
 
-/// The rules that matter in one zone.
+/// The rules of a policy, resolved, and what holds where none speaks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    placed: Vec<Placed>,
+    defaults: Defaults,
+}
+
+/// Those that matter in one zone.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    rules: Vec<Placed>,
+    rules: Rules,
+    /// The same without patterns.
+    spelled: Rules,
     /// The zone's root.
     zone: Components,
 }
 
 /// Reads and resolves a policy as `sandbox run` does in a workspace.
-pub(crate) fn placed(policy: &str, workspace: &Path) -> Result<Vec<Placed>, String> {
+pub(crate) fn resolved(policy: &str, workspace: &Path) -> Result<Rules, String> {
     let context = Context {
         home: "/root".into(),
         workspace: workspace.into(),
@@ -55,35 +65,54 @@ pub(crate) fn placed(policy: &str, workspace: &Path) -> Result<Vec<Placed>, Stri
         terminal: None,
     };
     let policy = load_text("policy", policy.to_owned()).map_err(|error| error.to_string())?;
-    expand(&policy, &context).map_err(|error| error.to_string())
+    let placed = expand(&policy, &context).map_err(|error| error.to_string())?;
+    Ok(Rules { placed, defaults: policy.defaults })
 }
 
-/// Whether the rules allow it at an absolute path, of which no part is seen elsewhere.
-pub(crate) fn allows(rules: &[Placed], kind: Kind, path: &Path) -> bool {
-    decide::path(rules, kind, &to_components(path)).allow
+impl Rules {
+    /// Whether an object may be accessed so, by its absolute path.
+    fn allow(&self, kind: Kind, path: &[Name]) -> bool {
+        decide::path(&self.placed, self.defaults, kind, path).allow
+    }
+
+    /// The same, for a path of which no part is seen elsewhere.
+    pub(crate) fn allow_path(&self, kind: Kind, path: &Path) -> bool {
+        self.allow(kind, &to_components(path))
+    }
+
+    fn filtered(&self, keep: impl Fn(&&Placed) -> bool) -> Self {
+        let placed = self.placed.iter().filter(keep).cloned().collect();
+        Self { placed, defaults: self.defaults }
+    }
 }
 
 impl Reference {
     /// Keeps those of the rules that can speak of something in the zone.
-    pub(crate) fn new(rules: &[Placed], zone: &Path) -> Self {
+    pub(crate) fn new(rules: &Rules, zone: &Path) -> Self {
         let zone = to_components(zone);
-        let touches = |rule: &&Placed| rule.path.starts_with(&zone) || zone.starts_with(&rule.path);
-        let rules = rules.iter().filter(touches).cloned().collect();
-        Self { rules, zone }
+        let rules =
+            rules.filtered(|rule| rule.path.starts_with(&zone) || zone.starts_with(&rule.path));
+        let spelled = rules.filtered(|rule| rule.tail.is_empty());
+        Self { rules, spelled, zone }
     }
 
     fn absolute(&self, view: &[Name]) -> Components {
         [self.zone.as_slice(), view].concat()
     }
 
+    fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
+        self.place_by(&self.rules, model, spot, kind)
+    }
+
     /// Whether an object at a place may be accessed so.
     ///
     /// Where it is seen by several paths, what closes it by one is open by no other, but for a rule
-    /// that opens by name what lies in the part that is mounted.
-    fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
-        let views = model.views(spot);
-        let allows = |view: &Names| decide::path(&self.rules, kind, &self.absolute(view)).allow;
-        let open = views.iter().filter(|view| allows(view)).count();
+    /// that opens by name what lies in the part that is mounted. Whether a pattern does so too is
+    /// left open.
+    fn place_by(&self, rules: &Rules, model: &Model, spot: &Spot, kind: Kind) -> Say {
+        let views: Vec<Components> =
+            model.views(spot).iter().map(|view| self.absolute(view)).collect();
+        let open = views.iter().filter(|view| rules.allow(kind, view)).count();
         if open == 0 || open == views.len() {
             return Say::of(open > 0);
         }
@@ -91,16 +120,16 @@ impl Reference {
             mount.file_system == spot.file_system && spot.names.starts_with(&mount.root)
         });
         let mut parts = mounted.flat_map(|mount| [&mount.point, &mount.root]);
+        let opens = |rule: &&Placed| rule.allow && rule.kind == kind;
         let named = parts.any(|part| {
             let part = self.absolute(part);
-            self.rules.iter().any(|rule| {
-                rule.allow
-                    && rule.kind == kind
-                    && rule.path.starts_with(&part)
-                    && views.iter().any(|view| self.absolute(view).starts_with(&rule.path))
+            rules.placed.iter().filter(opens).any(|rule| {
+                rule.path.starts_with(&part)
+                    && views.iter().any(|view| view.starts_with(&rule.path))
             })
         });
-        if named { Say::Unsure } else { Say::Deny }
+        let matched = rules.placed.iter().filter(opens).any(|rule| !rule.tail.is_empty());
+        if named || matched { Say::Unsure } else { Say::Deny }
     }
 
     fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {
@@ -118,7 +147,8 @@ impl Reference {
             .collect();
         for view in model.views(spot) {
             let view = self.absolute(&view);
-            let beneath = self.rules.iter().filter_map(|rule| rule.path.strip_prefix(&*view));
+            let rules = self.rules.placed.iter();
+            let beneath = rules.filter_map(|rule| rule.path.strip_prefix(&*view));
             found.extend(beneath.filter(|rest| !rest.is_empty()).map(<[Name]>::to_vec));
         }
         found
@@ -140,8 +170,10 @@ impl Reference {
                     let below = [named.as_slice(), &any].concat();
                     for names in [&named, &below] {
                         for kind in Kind::ALL {
-                            let around = self.place(model, &place.join(&any), kind);
-                            let there = self.place(model, &place.join(names), kind);
+                            let say = |names: &[Name]| {
+                                self.place_by(&self.spelled, model, &place.join(names), kind)
+                            };
+                            let (around, there) = (say(&any), say(names));
                             if around == Say::Unsure || there == Say::Unsure {
                                 return Say::Unsure;
                             }
@@ -153,7 +185,14 @@ impl Reference {
                     inside.extend([named, below]);
                 }
             }
-            inside.push(any);
+            inside.push(any.clone());
+            if self.spelled.placed.len() < self.rules.placed.len() {
+                repeated |= !self.match_alike(model, from, to);
+                for example in EXAMPLES {
+                    let names: Names = example.iter().map(|name| name.to_vec()).collect();
+                    inside.extend([[names.as_slice(), &any].concat(), names]);
+                }
+            }
         }
         for names in &inside {
             for kind in Kind::ALL {
@@ -168,6 +207,28 @@ impl Reference {
             }
         }
         if repeated { Say::Unsure } else { Say::Allow }
+    }
+
+    /// Whether what every pattern still wants to see beneath two directories is the same.
+    fn match_alike(&self, model: &Model, one: &Spot, other: &Spot) -> bool {
+        let wanted = |spot: &Spot| -> BTreeSet<(u32, BTreeSet<usize>)> {
+            let views = model.views(spot).into_iter().map(|view| self.absolute(&view));
+            let views: Vec<Components> = views.collect();
+            let patterns = self.rules.placed.iter().enumerate();
+            let patterns = patterns.filter(|(_, rule)| !rule.tail.is_empty());
+            patterns
+                .filter_map(|(index, rule)| {
+                    let mut left = BTreeSet::new();
+                    for view in &views {
+                        if let Some(rest) = view.strip_prefix(rule.path.as_slice()) {
+                            left.extend(remaining(&rule.tail, rest));
+                        }
+                    }
+                    (!left.is_empty()).then_some((u32::try_from(index).ok()?, left))
+                })
+                .collect()
+        };
+        wanted(one) == wanted(other)
     }
 
     /// The verdict on an operation; `None` where its paths lead nowhere, so that nobody can do it.
@@ -287,4 +348,37 @@ impl Reference {
 }
 
 /// What running a program takes.
-const RUNNING: [Kind; 1] = [Kind::Read];
+const RUNNING: [Kind; 2] = [Kind::Read, Kind::Execute];
+
+/// What the random patterns speak of.
+const EXAMPLES: [&[&[u8]]; 8] = [
+    &[b".env"],
+    &[b".env.local"],
+    &[b"x.pem"],
+    &[b"id_rsa"],
+    &[b".git", b"hooks"],
+    &[b".git", b"config"],
+    &[b"secret"],
+    &[b"nna"],
+];
+
+/// From which of its steps on a pattern goes on after these names.
+fn remaining(steps: &[Step], names: &[Name]) -> BTreeSet<usize> {
+    let skip = |at: usize| {
+        let deep = matches!(steps.get(at), Some(Step::Deep));
+        std::iter::once(at).chain(deep.then_some(at + 1))
+    };
+    let mut left: BTreeSet<usize> = skip(0).collect();
+    for name in names {
+        left = left
+            .into_iter()
+            .filter_map(|at| match steps.get(at)? {
+                Step::Deep => Some(at),
+                Step::Any => Some(at + 1),
+                Step::Name(glob) => glob.matches(name).then_some(at + 1),
+            })
+            .flat_map(skip)
+            .collect();
+    }
+    left
+}

@@ -3,7 +3,7 @@
 use super::generate;
 use super::model::Model;
 use super::operation::{Action, Op, at};
-use super::reference::{self, Reference, Say};
+use super::reference::{self, Reference, Rules, Say};
 use super::rules::{Language, Line};
 use super::twin;
 use crate::harness::{Ground, PATIENCE, probe_words, sandbox, wait};
@@ -155,7 +155,7 @@ impl Round {
             zones.push(Zone {
                 model,
                 // Filled below: the rules are resolved against the trees.
-                reference: Reference::new(&[], &member),
+                reference: Reference::new(&Rules::default(), &member),
                 named: case.rules.iter().map(|line| line.example.clone()).collect(),
                 member,
                 bystander,
@@ -167,7 +167,7 @@ impl Round {
         let workspace = ground.workspace();
         let usable = |zone: usize, line: &Line| {
             let policy = language.policy(std::iter::once((zone, line)));
-            reference::placed(&policy, workspace.path()).is_ok()
+            reference::resolved(&policy, workspace.path()).is_ok()
         };
         let lines: Vec<(usize, &Line)> = cases
             .iter()
@@ -176,7 +176,7 @@ impl Round {
             .filter(|(zone, line)| usable(*zone, line))
             .collect();
         let policy = language.policy(lines.into_iter());
-        let rules = reference::placed(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
+        let rules = reference::resolved(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
         for zone in &mut zones {
             zone.reference = Reference::new(&rules, &zone.member);
         }

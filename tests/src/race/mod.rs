@@ -10,7 +10,7 @@ mod member;
 
 pub(crate) use member::serve;
 
-use crate::differential::{allows, placed};
+use crate::differential::resolved;
 use crate::harness::{Ground, PATIENCE, probe_words, sandbox, trial, wait};
 use anyhow::{Context as _, bail, ensure};
 use clock::{Clock, State};
@@ -102,9 +102,9 @@ fn run(until: &Until) -> anyhow::Result<Report> {
     let policy = ground.papers("policy.toml");
     std::fs::write(&policy, POLICY)?;
     let digits = |kind| -> anyhow::Result<String> {
-        let rules = placed(POLICY, &workspace).map_err(anyhow::Error::msg)?;
+        let rules = resolved(POLICY, &workspace).map_err(anyhow::Error::msg)?;
         let files = PLACES.iter().map(|place| workspace.join(place).join("box").join(inner()));
-        Ok(files.map(|file| if allows(&rules, kind, &file) { '1' } else { '0' }).collect())
+        Ok(files.map(|file| if rules.allow_path(kind, &file) { '1' } else { '0' }).collect())
     };
     let (reads, writes) = (digits(Kind::Read)?, digits(Kind::Write)?);
     let file = open(workspace.join("clock"), OFlags::RDWR, Mode::empty())?;
