@@ -200,7 +200,7 @@ fn walk(rng: &mut Rng, model: &Model, directory: bool) -> Vec<u8> {
     let mut here: Id = ROOT;
     let mut levels = 0;
     loop {
-        let entries = model.entries(here);
+        let mut entries = model.entries(here);
         let count = entries.len();
         // Where there is but one way on, it leads down a deep chain.
         let stop = match (levels, count) {
@@ -212,16 +212,16 @@ fn walk(rng: &mut Rng, model: &Model, directory: bool) -> Vec<u8> {
         if stop || levels > DEEPEST || path.len() > LONGEST {
             return path;
         }
-        let Some((name, id)) = entries.skip(rng.usize(0..count)).next() else { return path };
-        let (step, mut next) = (join(&path, name), model.entered(id));
+        let Some((name, id)) = entries.nth(rng.usize(0..count)) else { return path };
+        let (there, mut next) = (join(&path, name), model.entered(id));
         if matches!(model.object(id), Object::Link { .. }) {
-            let target = model.resolve(&step, Last::Followed).ok();
+            let target = model.resolve(&there, Last::Followed).ok();
             next = target.and_then(|target| target.object).unwrap_or(id);
         }
         if !model.is_directory(next) {
-            return if directory { path } else { step };
+            return if directory { path } else { there };
         }
-        path = step;
+        path = there;
         here = next;
         levels += 1;
     }

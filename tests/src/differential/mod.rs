@@ -9,6 +9,7 @@ mod generate;
 mod member;
 mod model;
 mod operation;
+mod recipe;
 mod reference;
 mod round;
 mod rules;

@@ -136,6 +136,11 @@ impl Model {
         entries.iter().map(|(name, id)| (name, *id))
     }
 
+    /// Whether a directory is the root of its file system.
+    pub(crate) fn is_root(&self, id: Id) -> bool {
+        self.nodes[id].above.is_none()
+    }
+
     /// What is seen where a node is: at a mount point, what is mounted there.
     pub(crate) fn entered(&self, id: Id) -> Id {
         self.nodes[id].covered_by.unwrap_or(id)
@@ -330,52 +335,6 @@ impl Model {
         let point = [target.view, vec![target.name]].concat();
         self.mounts.push(Mount { point, file_system, root: names });
         Ok(())
-    }
-
-    /// Operations that make this zone anew.
-    pub(crate) fn recipe(&self) -> Vec<Op> {
-        let mut ops = Vec::new();
-        let mut binds = Vec::new();
-        let mut first_name: BTreeMap<Id, Vec<u8>> = BTreeMap::new();
-        let mut waiting = vec![(ROOT, Vec::new())];
-        while let Some((directory, path)) = waiting.pop() {
-            for (name, id) in self.entries(directory) {
-                let path = if path.is_empty() {
-                    name.clone()
-                } else {
-                    [path.as_slice(), name].join(&b'/')
-                };
-                if let Some(first) = first_name.get(&id) {
-                    ops.push(Op::new(Action::Link, first.clone()).second(path));
-                    continue;
-                }
-                let op = |action| Op::new(action, path.clone());
-                ops.push(match self.object(id) {
-                    Object::Directory(_) => op(Action::Mkdir),
-                    Object::File => op(Action::Open).number(CREATE),
-                    Object::Fifo => op(Action::Mknod),
-                    Object::Link { rooted, target } => {
-                        op(Action::Symlink).number((*rooted).into()).second(target.clone())
-                    }
-                });
-                if !self.is_directory(id) {
-                    first_name.insert(id, path);
-                    continue;
-                }
-                let inside = self.entered(id);
-                if inside == id {
-                    waiting.push((id, path));
-                } else if self.nodes[inside].above.is_none() {
-                    ops.push(op(Action::Mount));
-                    waiting.push((inside, path));
-                } else {
-                    let from = self.spot_of_directory(inside).names.join(&b'/');
-                    binds.push(Op::new(Action::Bind, from).second(path));
-                }
-            }
-        }
-        ops.append(&mut binds);
-        ops
     }
 }
 

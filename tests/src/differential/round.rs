@@ -166,7 +166,7 @@ impl Round {
         }
         let workspace = ground.workspace();
         let usable = |zone: usize, line: &Line| {
-            let policy = language.policy(std::iter::once((zone, line)));
+            let policy = language.policy(&[(zone, line)]);
             reference::resolved(&policy, workspace.path()).is_ok()
         };
         let lines: Vec<(usize, &Line)> = cases
@@ -175,7 +175,7 @@ impl Round {
             .flat_map(|(zone, case)| case.rules.iter().map(move |line| (zone, line)))
             .filter(|(zone, line)| usable(*zone, line))
             .collect();
-        let policy = language.policy(lines.into_iter());
+        let policy = language.policy(&lines);
         let rules = reference::resolved(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
         for zone in &mut zones {
             zone.reference = Reference::new(&rules, &zone.member);
@@ -196,7 +196,7 @@ impl Round {
                     Some(_) if left == 0 => None,
                     Some(rng) => {
                         left -= 1;
-                        self.random(rng)
+                        Some(self.random(rng))
                     }
                     None => self.scripted(),
                 };
@@ -221,10 +221,10 @@ impl Round {
         self.compare_trees()
     }
 
-    fn random(&self, rng: &mut Rng) -> Option<(usize, Op)> {
+    fn random(&self, rng: &mut Rng) -> (usize, Op) {
         let index = rng.usize(0..self.zones.len());
         let zone = &self.zones[index];
-        Some((index, generate::operation(rng, &zone.model, &zone.named, &self.language)))
+        (index, generate::operation(rng, &zone.model, &zone.named, &self.language))
     }
 
     fn scripted(&mut self) -> Option<(usize, Op)> {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 /// What the policy language knows.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own")]
 pub(crate) struct Language {
     patterns: bool,
     execute: bool,
@@ -63,17 +64,14 @@ impl Language {
     }
 
     /// The policy of these zones.
-    pub(crate) fn policy<'a>(
-        &self,
-        zones: impl Iterator<Item = (usize, &'a Line)> + Clone,
-    ) -> String {
+    pub(crate) fn policy(&self, zones: &[(usize, &Line)]) -> String {
         let mut text = "version = 1\n".to_owned();
         if self.closed {
             text.push_str("files.read.default = \"deny\"\n");
         }
         for key in self.keys() {
-            let own = zones.clone().filter(|(_, line)| line.key == key);
-            let mut list: Vec<String> = own.map(|(zone, line)| line.text(zone)).collect();
+            let own = zones.iter().filter(|(_, line)| line.key == key);
+            let mut list: Vec<String> = own.map(|(zone, line)| line.text(*zone)).collect();
             if self.closed && key == "files.read.allow" {
                 // The probe itself must start.
                 list.extend(["/bin", "/usr", "/lib", "/lib64", "/proc", "/dev"].map(str::to_owned));

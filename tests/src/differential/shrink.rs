@@ -104,19 +104,24 @@ impl Shrinker<'_> {
         if round.run(None, 0).is_err() && round.findings().all(|(found, _)| found.is_none()) {
             return Ok(None);
         }
-        let shows: Vec<bool> = round.findings().map(|(found, _)| found.is_some()).collect();
-        let mut shown = candidates.into_iter().zip(shows).filter(|(_, shows)| *shows);
+        let found: Vec<bool> = round.findings().map(|(found, _)| found.is_some()).collect();
+        let mut shown = candidates.into_iter().zip(found).filter(|(_, found)| *found);
         Ok(shown.next().map(|(case, _)| case))
     }
 }
 
 /// The case for people, and the disagreement.
 pub(crate) fn report(case: &Case, found: &Disagreement) -> String {
-    let list = |ops: &[Op]| ops.iter().map(|op| format!("    {op:?}\n")).collect::<String>();
-    let rules: String = case.rules.iter().map(|line| format!("    {}\n", line.shown())).collect();
-    format!(
-        "{found}\n  policy:\n{rules}  tree, from the zone's root:\n{}  operations:\n{}",
-        list(&case.setup),
-        list(&case.ops)
-    )
+    let ops = |ops: &[Op]| ops.iter().map(|op| format!("{op:?}")).collect();
+    let mut lines = vec![found.to_string()];
+    let lists: [(&str, Vec<String>); 3] = [
+        ("policy", case.rules.iter().map(super::rules::Line::shown).collect()),
+        ("tree, from the zone's root", ops(&case.setup)),
+        ("operations", ops(&case.ops)),
+    ];
+    for (heading, list) in lists {
+        lines.push(format!("  {heading}:"));
+        lines.extend(list.into_iter().map(|line| format!("    {line}")));
+    }
+    lines.join("\n")
 }

@@ -110,11 +110,11 @@ fn race(workspace: &Path, allowed: &Allowed) -> anyhow::Result<Report> {
 }
 
 /// How an open went: allowed, refused, or as nobody expects.
-fn went(result: Result<OwnedFd, Errno>) -> Result<bool, Errno> {
+fn went(result: &Result<OwnedFd, Errno>) -> Result<bool, Errno> {
     match result {
         Ok(_) => Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => Ok(false),
-        Err(other) => Err(other),
+        Err(other) => Err(*other),
     }
 }
 
@@ -131,7 +131,7 @@ fn hammer(
         for way in WAYS {
             for (base, path) in [(deep, Path::new("file")), (boxed, &inner())] {
                 let before = clock.state();
-                let result = went(openat(base.as_fd(), path, way, Mode::empty()));
+                let result = went(&openat(base.as_fd(), path, way, Mode::empty()));
                 let after = clock.state();
                 report.opens += 1;
                 report.during += u64::from(before == after && before.number % 2 == 1);
@@ -186,7 +186,7 @@ fn checker(clock: &Clock, allowed: &Allowed, workspace: &Path, deep: &OwnedFd) -
             for (road, result) in [("descriptor", by_descriptor), ("path", by_path)] {
                 report.checked += 1;
                 let expected = allowed.at(state.to, way);
-                let found = went(result);
+                let found = went(&result);
                 if found != Ok(expected) {
                     report.violation(format!(
                         "after move {} to {place}: {way:?} by {road} should be {expected}, is {found:?}",

@@ -126,7 +126,7 @@ fn run(until: &Until) -> anyhow::Result<Report> {
     let mut output = BufReader::new(keeper.stdout.take().context("no standard output")?).lines();
     let mut line = || output.next().transpose();
     let moved = match line()? {
-        Some(ready) if ready == "ready" => move_about(clock, &workspace, until),
+        Some(word) if word == "ready" => move_about(clock, &workspace, until),
         other => Err(anyhow::anyhow!("the member did not start: {other:?}")),
     };
     clock.end();
