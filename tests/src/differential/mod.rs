@@ -148,3 +148,8 @@ fn judge(cases: &[Case], round: &Round, language: &Language) -> anyhow::Result<(
 fn hooks_exist(names: &[&str]) -> bool {
     names.iter().all(|name| LSM_HOOKS.iter().any(|(hook, _)| hook.name() == *name))
 }
+
+/// Whether the programs attach to any of the hooks that are asked when a file is run.
+fn running_is_judged() -> bool {
+    LSM_HOOKS.iter().any(|(hook, _)| hook.name().starts_with("bprm_"))
+}

@@ -29,7 +29,7 @@ impl Language {
         let reads = |line: &str| load_text("p", format!("version = 1\n{line}\n")).is_ok();
         Self {
             patterns: reads(r#"files.read.deny = ["${WORKSPACE}/**/*.pem"]"#),
-            execute: reads(r#"files.exec.deny = ["/x"]"#),
+            execute: reads(r#"files.exec.deny = ["/x"]"#) && super::running_is_judged(),
             default: reads(r#"files.read.default = "deny""#),
             attributes: super::hooks_exist(&[
                 "inode_setattr",
