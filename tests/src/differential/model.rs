@@ -289,7 +289,7 @@ impl Model {
             }
             Action::Rename => self.rename(op)?,
             Action::Bind => {
-                let root = self.resolve(&op.path, Last::Itself)?.object.ok_or(Lost::Nowhere)?;
+                let root = self.resolve(&op.path, Last::Followed)?.object.ok_or(Lost::Nowhere)?;
                 self.mount(&op.second, root)?;
             }
             Action::Mount => {
