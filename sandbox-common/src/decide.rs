@@ -7,8 +7,12 @@ use crate::event::Reason;
 use crate::path::{Inherited, Rights};
 
 /// What a hook decided. Small enough to be returned in one register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
 pub struct Decision {
     /// What was attempted and is not allowed ([`Access`] bits); meaningless where allowed.
     pub denied: u16,
@@ -42,8 +46,12 @@ impl Decision {
 }
 
 /// Where an object lies, by the walk through the trie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
 pub struct Place {
     /// What it passes on to what lies in it.
     pub below: Inherited,
@@ -130,16 +138,50 @@ pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
     gain(from, to, directory, moved)
 }
 
-/// May an object get a second name (link)?
+/// May an object be renamed? Returns the decision, and whether it is about the new place rather than
+/// about the old.
+///
+/// `directory`: of the object, and of the one that it is exchanged with. `replaces`: there is something at
+/// the new place.
+#[inline(always)]
+pub const fn renaming(
+    from: &Place,
+    to: &Place,
+    directory: (bool, bool),
+    exchange: bool,
+    replaces: bool,
+) -> (Decision, bool) {
+    const BOTH: Access = Access::CREATE.union(Access::REMOVE);
+    let decision = access(from, if exchange { BOTH } else { Access::REMOVE });
+    if !decision.allowed() {
+        return (decision, false);
+    }
+    let decision = access(to, if replaces { BOTH } else { Access::CREATE });
+    if !decision.allowed() {
+        return (decision, true);
+    }
+    let decision = moving(from, to, directory.0);
+    if !decision.allowed() || !exchange {
+        return (decision, true);
+    }
+    (moving(to, from, directory.1), true)
+}
+
+/// May an object get a second name (link)? Returns the decision, and whether it is about the new name
+/// rather than about the object.
 ///
 /// The source must be the agent's to read and to write, and the new name must not grant more.
 #[inline(always)]
-pub const fn linking(from: &Place, to: &Place) -> Decision {
+pub const fn linking(from: &Place, to: &Place) -> (Decision, bool) {
+    let decision = access(to, Access::CREATE);
+    if !decision.allowed() {
+        return (decision, true);
+    }
     let decision = access(from, Access::READ.union(Access::WRITE));
     if !decision.allowed() {
-        return decision;
+        return (decision, false);
     }
-    gain(from, to, false, Access::CREATE)
+    (gain(from, to, false, Access::CREATE), false)
 }
 
 #[inline(always)]
@@ -236,7 +278,7 @@ mod tests {
     fn no_place_denies_everything() {
         let fault = Place::fault(Reason::TooDeep);
         assert_eq!(access(&fault, Access::READ).reason, Reason::TooDeep as u16);
-        assert!(!linking(&fault, &place(READS, READS)).allowed());
+        assert!(!linking(&fault, &place(READS, READS | Access::WRITES)).0.allowed());
     }
 
     #[test]
@@ -279,11 +321,42 @@ mod tests {
     }
 
     #[test]
+    fn renaming_takes_away_here_and_makes_there() {
+        let all = READS | Access::WRITES;
+        let (open, fixed) = (place(all, all), place(READS, READS));
+        let rename = |from: &Place, to: &Place, exchange, replaces| {
+            let (decision, new) = renaming(from, to, (false, false), exchange, replaces);
+            (u32::from(decision.denied), decision.reason, new)
+        };
+        let moved = Access::CREATE | Access::REMOVE;
+        let rule = Reason::Rule as u16;
+        assert_eq!(rename(&open, &open, false, true).1, 0);
+        assert_eq!(rename(&fixed, &open, false, false), (Access::REMOVE.bits(), rule, false));
+        assert_eq!(rename(&open, &fixed, false, false), (Access::CREATE.bits(), rule, true));
+        assert_eq!(rename(&open, &fixed, false, true), (moved.bits(), rule, true));
+        assert_eq!(rename(&fixed, &open, true, true), (moved.bits(), rule, false));
+        // Exchanged, each must not gain.
+        let hidden = place(Access::WRITES, Access::WRITES);
+        let gain = (moved.bits(), Reason::Gain as u16, true);
+        assert_eq!(rename(&open, &hidden, true, true), gain);
+        assert_eq!(rename(&hidden, &open, true, true), gain);
+        assert_eq!(rename(&open, &hidden, false, true).1, 0);
+    }
+
+    #[test]
     fn linking_needs_a_source_to_read_and_write() {
         let all = READS | Access::WRITES;
-        assert!(linking(&place(all, all), &place(all, all)).allowed());
-        assert!(!linking(&place(READS, READS), &place(READS, READS)).allowed());
-        assert!(!linking(&place(Access::WRITES, all), &place(all, all)).allowed());
+        let link = |from: Place, to: Place| {
+            let (decision, new) = linking(&from, &to);
+            (decision.reason, new)
+        };
+        let rule = Reason::Rule as u16;
+        assert_eq!(link(place(all, all), place(all, all)), (0, false));
+        assert_eq!(link(place(READS, READS), place(all, all)), (rule, false));
+        assert_eq!(link(place(Access::WRITES, all), place(all, all)), (rule, false));
+        assert_eq!(link(place(all, all), place(READS, READS)), (rule, true));
+        let more = place(all | Access::CONNECT, all);
+        assert_eq!(link(place(all, all), more), (Reason::Gain as u16, false));
     }
 
     #[test]

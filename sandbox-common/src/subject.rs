@@ -1,5 +1,6 @@
 //! Who: what the kernel side knows of a session.
 
+use crate::decide::{Decision, Place};
 use crate::path::LongEdgeKey;
 
 /// How many parents the cgroups of the sessions of one engine may have.
@@ -86,6 +87,12 @@ pub struct TaskState {
     pub label: Label,
     /// The kernel side's working memory: the name that is being looked up.
     pub key: LongEdgeKey,
+    /// And the place that is being found.
+    pub place: Place,
+    /// And the one found before, of the first of two objects.
+    pub first: Place,
+    /// And the decision that is being reported.
+    pub decision: Decision,
 }
 
 /// The sticky mark of a member.

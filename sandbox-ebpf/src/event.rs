@@ -13,6 +13,7 @@ use sandbox_common::event::{
     ProcessPayload, VERSION,
 };
 use sandbox_common::path::WALK_DEPTH;
+use sandbox_common::subject::TaskState;
 
 #[inline(always)]
 fn header(kind: Kind, hook: Hook, member: &Member, decision: Decision) -> Header {
@@ -55,12 +56,15 @@ fn send<T>(record: *const T, len: u32) {
     }
 }
 
-/// About an object. Without memory for its names the record tells of the task alone.
-#[inline(always)]
-pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dentry) {
+/// About an object and the decision in `state`. False where there is no memory for its names.
+///
+/// A function of its own, to be once in a program and not on the stack of what leads to it.
+#[inline(never)]
+pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentry) -> bool {
+    let decision = state.decision;
     let chain = path::names(dentry);
     if chain.is_null() {
-        return task(hook, member, decision);
+        return false;
     }
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
@@ -85,6 +89,7 @@ pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dent
         len = PATH_BYTES as u32;
     }
     send(&raw const chain.event, fixed + len);
+    true
 }
 
 struct Context {
@@ -128,7 +133,7 @@ pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPaylo
 }
 
 /// About the task itself.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
     let header = header(Kind::Task, hook, member, decision);
     send(&raw const header, size_of::<Header>() as u32);

@@ -23,7 +23,18 @@ pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dent
     if decision.allowed() {
         return 0;
     }
-    event::path(hook, member, decision, dentry);
+    let told = match member.state() {
+        Some(state) => {
+            // By way of memory that the verifier keeps no account of: it follows the making of an
+            // event once, not once for every reason.
+            state.decision = decision;
+            event::path(hook, member, state, dentry)
+        }
+        None => false,
+    };
+    if !told {
+        event::task(hook, member, decision);
+    }
     if enforces(member) { -EACCES } else { 0 }
 }
 

@@ -92,7 +92,8 @@ fn labelled(state: *mut TaskState) -> Member {
         // SAFETY: as in `by_cgroup`.
         match unsafe { SUBJECTS.get(cgroup) } {
             Some(subject) => {
-                label.subject = *subject;
+                let Subject { session, slot, mode, patterns } = *subject;
+                label.subject = Subject { session, slot, mode, patterns };
                 label.generation = generation;
             }
             // The task outlived its session and stays confined for good.

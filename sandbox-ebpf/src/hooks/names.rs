@@ -5,13 +5,11 @@ use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::Dentry;
 use crate::path;
-use crate::subject::Member;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
 use sandbox_common::decide::{self, Decision};
 use sandbox_common::event::{Hook, Reason};
-use sandbox_common::subject::TaskState;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
@@ -67,14 +65,9 @@ pub(crate) fn path_link(ctx: LsmContext) -> i32 {
     let old = Dentry(ctx.arg(0));
     let new = Dentry(ctx.arg(2));
     member(&ctx, 3, Hook::PathLink, |member, state| {
-        let to = path::place(state, member, new);
-        let decision = decide::access(&to, Access::CREATE);
-        if !decision.allowed() {
-            return finish::path(Hook::PathLink, member, decision, new);
-        }
-        let from = path::place(state, member, old);
-        let decision = decide::linking(&from, &to);
-        finish::path(Hook::PathLink, member, decision, old)
+        path::places(state, member, old, new);
+        let (decision, is_new) = decide::linking(&state.first, &state.place);
+        finish::path(Hook::PathLink, member, decision, if is_new { new } else { old })
     })
 }
 
@@ -87,29 +80,16 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
     let new = Dentry(ctx.arg(3));
     let flags: u32 = ctx.arg(4);
     member(&ctx, 5, Hook::PathRename, |member, state| {
-        rename(member, state, old, new, flags & RENAME_EXCHANGE != 0)
+        path::places(state, member, old, new);
+        let (decision, is_new) = decide::renaming(
+            &state.first,
+            &state.place,
+            (is_directory(old), is_directory(new)),
+            flags & RENAME_EXCHANGE != 0,
+            new.inode().exists(),
+        );
+        finish::path(Hook::PathRename, member, decision, if is_new { new } else { old })
     })
-}
-
-#[inline(always)]
-fn rename(member: &Member, state: &mut TaskState, old: Dentry, new: Dentry, exchange: bool) -> i32 {
-    const BOTH: Access = Access::CREATE.union(Access::REMOVE);
-    let from = path::place(state, member, old);
-    let wanted = if exchange { BOTH } else { Access::REMOVE };
-    let decision = decide::access(&from, wanted);
-    if !decision.allowed() {
-        return finish::path(Hook::PathRename, member, decision, old);
-    }
-    let to = path::place(state, member, new);
-    let wanted = if new.inode().exists() { BOTH } else { Access::CREATE };
-    let mut decision = decide::access(&to, wanted);
-    if decision.allowed() {
-        decision = decide::moving(&from, &to, is_directory(old));
-    }
-    if decision.allowed() && exchange {
-        decision = decide::moving(&to, &from, is_directory(new));
-    }
-    finish::path(Hook::PathRename, member, decision, new)
 }
 
 #[inline(always)]

@@ -46,34 +46,29 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// For the directories of a superblock, from now on. `None` where they are not cached.
+    /// Names nothing.
+    pub(super) const NONE: Self = Self { ino: 0, epoch: 0, generation_slot: 0, dev: 0 };
+
+    /// For the directories of a superblock, from now on. False where they are not cached.
     ///
     /// Taken before the walk whose result is entered under it: what changes meanwhile raises the epoch.
     #[inline(always)]
-    pub(super) fn now(slot: u32, superblock: SuperBlock) -> Option<Self> {
+    pub(super) fn now(&mut self, slot: u32, superblock: SuperBlock) -> bool {
         if !NODE_CACHE.on() || !superblock.numbers_are_unique() {
-            return None;
+            return false;
         }
-        let epoch = EPOCH.get_ptr(0)?;
+        let Some(epoch) = EPOCH.get_ptr(0) else { return false };
         // SAFETY: a map's value; others raise it meanwhile. One more, so that none is 0.
-        let epoch = unsafe { ptr::read_volatile(epoch) } + 1;
-        Some(Self {
-            ino: 0,
-            epoch,
-            generation_slot: u64::from(slot) << 32,
-            dev: u64::from(superblock.dev()),
-        })
+        self.epoch = unsafe { ptr::read_volatile(epoch) } + 1;
+        self.generation_slot = u64::from(slot) << 32;
+        self.dev = u64::from(superblock.dev());
+        true
     }
 
     #[inline(always)]
     fn name(&mut self, ino: u64, generation: u32) {
         self.ino = ino;
         self.generation_slot = self.generation_slot >> 32 << 32 | u64::from(generation);
-    }
-
-    #[inline(always)]
-    fn words(&self) -> [u64; KEY] {
-        [self.ino, self.epoch, self.generation_slot, self.dev]
     }
 
     /// Where the entry lies if there is one.
@@ -84,17 +79,22 @@ impl Key {
     }
 
     #[inline(always)]
-    fn sum(&self, below: [u64; BELOW]) -> u64 {
-        let mut sum = 0;
-        for word in self.words() {
-            sum = (sum ^ word).wrapping_mul(FACTOR);
-        }
-        for word in below {
-            sum = (sum ^ word).wrapping_mul(FACTOR);
-        }
-        sum
+    fn sum(&self, below: Words) -> u64 {
+        let mut sum = self.ino.wrapping_mul(FACTOR);
+        sum = (sum ^ self.epoch).wrapping_mul(FACTOR);
+        sum = (sum ^ self.generation_slot).wrapping_mul(FACTOR);
+        sum = (sum ^ self.dev).wrapping_mul(FACTOR);
+        sum = (sum ^ below.0).wrapping_mul(FACTOR);
+        sum = (sum ^ below.1).wrapping_mul(FACTOR);
+        sum = (sum ^ below.2).wrapping_mul(FACTOR);
+        sum = (sum ^ below.3).wrapping_mul(FACTOR);
+        (sum ^ below.4).wrapping_mul(FACTOR)
     }
 }
+
+/// The words of an [`Inherited`]. Spelled out everywhere: an array would be put on the stack, of which
+/// a program and all it calls have 512 bytes.
+type Words = (u64, u64, u64, u64, u64);
 
 /// Copies to `below` what a directory passes on. False where that is not known.
 #[inline(always)]
@@ -104,13 +104,14 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
     let Some(entry) = key.entry() else { return false };
     // SAFETY: within the entry. Another task may write meanwhile, which the sum tells.
     let word = |at: usize| unsafe { ptr::read_volatile(entry.add(at)) };
-    for (at, expected) in key.words().into_iter().enumerate() {
-        if word(at) != expected {
-            return false;
-        }
-    }
-    let words = [word(KEY), word(KEY + 1), word(KEY + 2), word(KEY + 3), word(KEY + 4)];
-    if word(KEY + BELOW) != key.sum(words) {
+    let words = read(word_at(entry, KEY));
+    // One branch: the verifier follows each.
+    let differs = word(0) ^ key.ino
+        | word(1) ^ key.epoch
+        | word(2) ^ key.generation_slot
+        | word(3) ^ key.dev
+        | word(KEY + BELOW) ^ key.sum(words);
+    if differs != 0 {
         return false;
     }
     write(ptr::from_mut(below).cast(), words);
@@ -118,7 +119,7 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
 }
 
 /// Enters what a directory passes on. Not that of a removed one: its number may be given to another.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn put(key: &mut Key, directory: DentryAddress, below: &Inherited) {
     let Some(inode) = directory.inode() else { return };
     let (Some(ino), Some(generation), Some(links)) =
@@ -132,12 +133,14 @@ pub(super) fn put(key: &mut Key, directory: DentryAddress, below: &Inherited) {
     key.name(ino, generation);
     let Some(entry) = key.entry() else { return };
     let words = read(ptr::from_ref(below).cast());
-    write(entry, key.words());
     // SAFETY: within the entry.
-    unsafe {
-        write(entry.add(KEY), words);
-        ptr::write_volatile(entry.add(KEY + BELOW), key.sum(words));
-    }
+    let set = |at: usize, word: u64| unsafe { ptr::write_volatile(entry.add(at), word) };
+    set(0, key.ino);
+    set(1, key.epoch);
+    set(2, key.generation_slot);
+    set(3, key.dev);
+    write(word_at(entry, KEY).cast_mut(), words);
+    set(KEY + BELOW, key.sum(words));
 }
 
 /// Copies what a directory passes on, word by word: left to the compiler it becomes a loop over bytes.
@@ -147,16 +150,25 @@ pub(super) fn copy(to: &mut Inherited, from: &Inherited) {
 }
 
 #[inline(always)]
-fn read(from: *const u64) -> [u64; BELOW] {
-    // SAFETY: the callers pass an `Inherited`.
-    let word = |at: usize| unsafe { ptr::read_volatile(from.add(at)) };
-    [word(0), word(1), word(2), word(3), word(4)]
+fn word_at(entry: *mut u64, at: usize) -> *const u64 {
+    // SAFETY: the callers stay within the entry.
+    unsafe { entry.add(at) }
 }
 
 #[inline(always)]
-fn write<const COUNT: usize>(to: *mut u64, words: [u64; COUNT]) {
-    for (at, word) in words.into_iter().enumerate() {
-        // SAFETY: the callers pass room for them.
-        unsafe { ptr::write_volatile(to.add(at), word) };
-    }
+fn read(from: *const u64) -> Words {
+    // SAFETY: the callers pass an `Inherited`.
+    let word = |at: usize| unsafe { ptr::read_volatile(from.add(at)) };
+    (word(0), word(1), word(2), word(3), word(4))
+}
+
+#[inline(always)]
+fn write(to: *mut u64, words: Words) {
+    // SAFETY: the callers pass an `Inherited`.
+    let set = |at: usize, word: u64| unsafe { ptr::write_volatile(to.add(at), word) };
+    set(0, words.0);
+    set(1, words.1);
+    set(2, words.2);
+    set(3, words.3);
+    set(4, words.4);
 }

@@ -1,36 +1,59 @@
 //! Which of the policy's globs a name matches.
 
+use aya_ebpf::helpers::generated::bpf_loop;
+use core::ffi::{c_long, c_void};
+use sandbox_common::path::LONG_NAME;
 use sandbox_common::pattern::{CELLS, Patterns};
 
-/// The class of a name of `len` bytes.
+/// The class of a name of `len` bytes. Both automata run at once; most names end them after a byte or
+/// two.
 #[inline(always)]
 pub(super) fn classify(patterns: &Patterns, name: &[u8; 256], len: u32) -> u32 {
     let starts = &patterns.exact;
-    let forward = run(patterns, starts.forward, name, len, false);
-    let backward = run(patterns, starts.backward, name, len, true);
+    let mut context =
+        Context { patterns, name, forward: starts.forward, backward: starts.backward, len };
+    // SAFETY: the context outlives the call, and the verifier follows `byte`.
+    unsafe { bpf_loop(LONG_NAME as u32, byte as *mut c_void, (&raw mut context).cast(), 0) };
+    let forward = set(patterns, context.forward);
+    let backward = set(patterns, context.backward);
     let pair = patterns.pairs + forward * patterns.backward_sets + backward;
     u32::from(patterns.cells[pair as usize & (CELLS - 1)])
 }
 
-/// The set that an automaton over bytes ends with. Most names end it after a byte or two.
+struct Context {
+    patterns: *const Patterns,
+    name: *const [u8; 256],
+    forward: u32,
+    backward: u32,
+    len: u32,
+}
+
+/// One byte from each end. Returns 1 to stop.
+///
+/// A plain loop would be followed byte by byte, at every call; and a place in the context that is counted
+/// on would be a new state each time: `index` is a number that the verifier does not know.
+unsafe extern "C" fn byte(index: u32, context: *mut Context) -> c_long {
+    // SAFETY: `classify` passes its own context, and the verifier follows the pointers.
+    let (context, patterns, name) =
+        unsafe { (&mut *context, &*(*context).patterns, &*(*context).name) };
+    if index >= context.len || context.forward | context.backward == 0 {
+        return 1;
+    }
+    // The dead state leads to itself: its row is empty.
+    context.forward = next(patterns, context.forward, name[index as usize & 255]);
+    let last = context.len - 1 - index;
+    context.backward = next(patterns, context.backward, name[last as usize & 255]);
+    0
+}
+
 #[inline(always)]
-fn run(patterns: &Patterns, start: u32, name: &[u8; 256], len: u32, backward: bool) -> u32 {
-    let mut state = start;
-    let mut index = 0;
-    while index < 255 {
-        if state == 0 {
-            return 0;
-        }
-        if index >= len {
-            break;
-        }
-        let at = if backward { len - 1 - index } else { index };
-        let class = patterns.classes[usize::from(name[at as usize & 255])];
-        state = u32::from(patterns.cells[(state + u32::from(class)) as usize & (CELLS - 1)]);
-        index += 1;
-    }
-    if state == 0 {
-        return 0;
-    }
+fn next(patterns: &Patterns, state: u32, byte: u8) -> u32 {
+    let class = u32::from(patterns.classes[usize::from(byte)]);
+    u32::from(patterns.cells[(state + class) as usize & (CELLS - 1)])
+}
+
+/// The set that an automaton ended with.
+#[inline(always)]
+fn set(patterns: &Patterns, state: u32) -> u32 {
     u32::from(patterns.cells[(state + patterns.bytes) as usize & (CELLS - 1)])
 }

@@ -1,7 +1,6 @@
 //! From an object up to the root of its superblock, or to an ancestor that the cache knows.
 
-use super::cache::{self, Key};
-use super::{Chain, ended};
+use super::{Chain, cache, ended};
 use crate::kernel::vfs::Dentry;
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
@@ -13,10 +12,10 @@ use sandbox_common::path::WALK_DEPTH;
 /// what lies deeper goes through `bpf_probe_read_kernel` (some 276).
 const TYPED: usize = 64;
 
-/// Fills `dentries`, `depth`, `top`, `ended` and `fault`. With a key it ends at the first *ancestor* of
+/// Fills `dentries`, `depth`, `top`, `ended` and `fault`. With `cached` it ends at the first *ancestor* of
 /// `dentry` that the cache knows, and has then filled `place.below`.
-#[inline(always)]
-pub(super) fn climb(chain: &mut Chain, dentry: Dentry, mut key: Option<&mut Key>) {
+#[inline(never)]
+pub(super) fn climb(chain: &mut Chain, dentry: Dentry) {
     let mut current = dentry;
     let mut depth = 0;
     let mut end = ended::NO;
@@ -29,9 +28,7 @@ pub(super) fn climb(chain: &mut Chain, dentry: Dentry, mut key: Option<&mut Key>
         chain.dentries[depth & (WALK_DEPTH - 1)] = current.address();
         depth += 1;
         current = parent;
-        if let Some(key) = &mut key
-            && cache::get(key, current, &mut chain.place.below)
-        {
+        if chain.cached != 0 && cache::get(&mut chain.key, current, &mut chain.place.below) {
             end = ended::KNOWN;
             break;
         }

@@ -1,7 +1,6 @@
 //! Down again, name by name, as far as rules speak.
 
-use super::cache::{self, Key};
-use super::{Chain, step};
+use super::{Chain, cache, step};
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
 use sandbox_common::event::Reason;
@@ -10,18 +9,9 @@ use sandbox_common::subject::Subject;
 
 /// Moves `place.below` from `top` down to the innermost dentry of the chain.
 #[inline(always)]
-pub(super) fn descend(
-    chain: &mut Chain,
-    subject: &Subject,
-    name: &mut LongEdgeKey,
-    key: Option<&mut Key>,
-) {
+pub(super) fn descend(chain: &mut Chain, subject: &Subject, name: &mut LongEdgeKey) {
     chain.left = chain.depth;
-    let key = match key {
-        Some(key) => key,
-        None => core::ptr::null_mut(),
-    };
-    let mut context = Context { chain, subject: *subject, name, key };
+    let mut context = Context { chain, subject, name };
     // SAFETY: the context outlives the call, and the verifier follows `one`.
     unsafe { bpf_loop(WALK_DEPTH as u32, one as *mut c_void, (&raw mut context).cast(), 0) };
     // Nothing deeper is spoken of: what holds so far holds for the rest.
@@ -31,10 +21,8 @@ pub(super) fn descend(
 
 struct Context {
     chain: *mut Chain,
-    subject: Subject,
+    subject: *const Subject,
     name: *mut LongEdgeKey,
-    /// Null where nothing is remembered.
-    key: *mut Key,
 }
 
 /// One component. Returns 1 to stop.
@@ -54,17 +42,16 @@ unsafe extern "C" fn one(_index: u32, context: *mut Context) -> c_long {
     };
     chain.place.below.depth += 1;
     // SAFETY: as above.
-    let fault =
-        step::step(unsafe { &mut *context.name }, &context.subject, &mut chain.place, address, len);
+    let (name, subject) = unsafe { (&mut *context.name, &*context.subject) };
+    let fault = step::step(name, subject, &mut chain.place, address, len);
     if fault != 0 {
         chain.fault = fault;
         return 1;
     }
     chain.left = left;
     // The innermost is entered by the caller, who has it at hand.
-    if left != 0 && !context.key.is_null() {
-        // SAFETY: as above.
-        cache::put(unsafe { &mut *context.key }, dentry, &chain.place.below);
+    if left != 0 && chain.cached != 0 {
+        cache::put(&mut chain.key, dentry, &chain.place.below);
     }
     0
 }

@@ -40,6 +40,11 @@ pub(crate) struct Chain {
     top: DentryAddress,
     /// Where the descent is.
     place: Place,
+    /// Where the cache keeps what is found.
+    key: Key,
+    /// 1 where it does.
+    cached: u32,
+    pad: u32,
     /// The event being built.
     pub(crate) event: PathEvent,
 }
@@ -57,14 +62,30 @@ pub(crate) mod ended {
 }
 
 /// Finds the place of `dentry` in the member's policy.
+///
+/// By way of the task's own memory, which the verifier keeps no account of: places on the stack would
+/// multiply the cases that it follows.
 #[inline(always)]
 pub(crate) fn place(state: &mut TaskState, member: &Member, dentry: Dentry) -> Place {
-    let mut place =
-        Place { own: Rights::NONE, below: Inherited::default(), fault: u32::from(member.fault) };
-    if member.fault == 0 {
-        place.fault = locate(&mut state.key, &member.subject, dentry, &mut place);
+    let mut fault = u32::from(member.fault);
+    if fault == 0 {
+        fault = locate(&mut state.key, &member.subject, dentry, &mut state.place);
     }
-    place
+    state.place.fault = fault;
+    state.place
+}
+
+/// Finds the places of two objects; they are then in `state.first` and `state.place`.
+#[inline(always)]
+pub(crate) fn places(state: &mut TaskState, member: &Member, first: Dentry, second: Dentry) {
+    place(state, member, first);
+    let from = core::ptr::from_ref(&state.place).cast::<u64>();
+    let to = core::ptr::from_mut(&mut state.first).cast::<u64>();
+    for word in 0..size_of::<Place>() / 8 {
+        // SAFETY: both are as many words.
+        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+    }
+    place(state, member, second);
 }
 
 /// Fills `place`; returns 0 or the fault.
@@ -83,12 +104,10 @@ fn locate(key: &mut LongEdgeKey, subject: &Subject, dentry: Dentry, place: &mut 
         cache::copy(&mut place.below, &root.below);
         return 0;
     }
-    let mut cached = Key::now(subject.slot, superblock);
-    let found = match &mut cached {
-        Some(cached) => cache::get(cached, directory, &mut place.below),
-        None => false,
-    };
-    if !found {
+    let mut cached = Key::NONE;
+    if !cached.now(subject.slot, superblock)
+        || !cache::get(&mut cached, directory, &mut place.below)
+    {
         let fault = walk(key, subject, directory, &mut place.below);
         if fault != 0 {
             return fault;
@@ -117,8 +136,8 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
     let superblock = directory.superblock();
-    let mut cached = Key::now(subject.slot, superblock);
-    climb::climb(chain, directory, cached.as_mut());
+    chain.cached = u32::from(chain.key.now(subject.slot, superblock));
+    climb::climb(chain, directory);
     if chain.fault != 0 {
         return chain.fault;
     }
@@ -134,12 +153,12 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
         };
         cache::copy(&mut chain.place.below, &root.below);
     }
-    descend::descend(chain, subject, key, cached.as_mut());
+    descend::descend(chain, subject, key);
     if chain.fault != 0 {
         return chain.fault;
     }
-    if let Some(cached) = &mut cached {
-        cache::put(cached, directory.address(), &chain.place.below);
+    if chain.cached != 0 {
+        cache::put(&mut chain.key, directory.address(), &chain.place.below);
     }
     cache::copy(below, &chain.place.below);
     0
@@ -174,7 +193,9 @@ pub(crate) fn names(dentry: Dentry) -> *mut Chain {
     let chain = CHAINS.of_current(true);
     if !chain.is_null() {
         // SAFETY: not null, and nobody else has this task's storage at hand.
-        climb::climb(unsafe { &mut *chain }, dentry, None);
+        let chain = unsafe { &mut *chain };
+        chain.cached = 0;
+        climb::climb(chain, dentry);
     }
     chain
 }

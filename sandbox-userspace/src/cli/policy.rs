@@ -2,6 +2,7 @@
 
 use crate::kernel::mounts::MountTable;
 use crate::policy::diagnostic::Diagnostic;
+use crate::policy::rule::FileRule;
 use crate::policy::{self, Context, Policy, PolicyError, workspace};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -107,6 +108,13 @@ fn print(file: &Path, found: &Result<Checked, PolicyError>) {
             }
             let total = policy.files.len() + policy.network.len();
             anstream::println!("{}: ok, {}", file.display(), rules(total));
+            let closed = |allow: bool, kind: &str| {
+                if !allow {
+                    anstream::println!("  files.{kind}.default: deny");
+                }
+            };
+            closed(policy.defaults.read, "read");
+            closed(policy.defaults.execute, "exec");
             for (key, own, preset) in counts(policy) {
                 match (own, preset) {
                     (0, 0) => {}
@@ -115,12 +123,26 @@ fn print(file: &Path, found: &Result<Checked, PolicyError>) {
                     (own, preset) => anstream::println!("  {key}: {own}, and {preset} of presets"),
                 }
             }
+            match patterns(policy) {
+                0 => {}
+                count => anstream::println!("  with wildcards: {count}"),
+            }
         }
     }
 }
 
+/// How many rules have wildcards.
+fn patterns(policy: &Policy) -> usize {
+    let wild = |rule: &&FileRule| rule.patterns.iter().any(|pattern| !pattern.tail.is_empty());
+    policy.files.iter().filter(wild).count()
+}
+
 fn rules(count: usize) -> String {
     if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
+}
+
+fn word(allow: bool) -> &'static str {
+    if allow { "allow" } else { "deny" }
 }
 
 fn json(file: &Path, found: &Result<Checked, PolicyError>) -> serde_json::Value {
@@ -137,7 +159,10 @@ fn json(file: &Path, found: &Result<Checked, PolicyError>) -> serde_json::Value 
                 })
                 .collect();
             serde_json::json!({
-                "file": file, "ok": true, "rules": rules, "diagnostics": warnings,
+                "file": file, "ok": true, "rules": rules, "patterns": patterns(policy),
+                "defaults": { "files.read": word(policy.defaults.read),
+                              "files.exec": word(policy.defaults.execute) },
+                "diagnostics": warnings,
             })
         }
     }
@@ -164,6 +189,8 @@ mod tests {
         assert_eq!(json["rules"]["network.allow"], serde_json::json!({"own": 1, "presets": 0}));
         assert_eq!(json["rules"]["files.write.allow"]["presets"], 2);
         assert_eq!(json["diagnostics"], serde_json::json!([]));
+        assert!(json["patterns"].as_u64().unwrap() > 3);
+        assert_eq!(json["defaults"]["files.read"], "allow");
     }
 
     #[test]

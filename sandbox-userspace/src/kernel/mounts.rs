@@ -3,7 +3,7 @@
 //! Format and escapes: `Documentation/filesystems/proc.rst`, section 3.5, and `fs/proc_namespace.c`.
 
 use sandbox_common::path::kernel_dev;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -57,6 +57,8 @@ pub struct MountTable {
     mounts: Vec<Mount>,
     /// Visible mounts by mount point: indices into `mounts`.
     visible: BTreeMap<Components, usize>,
+    /// The last names of their mount points: most components of a path are none of them.
+    names: HashSet<Vec<u8>>,
 }
 
 impl MountTable {
@@ -80,7 +82,8 @@ impl MountTable {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let visible = visible(&mounts);
-        Ok(Self { mounts, visible })
+        let names = visible.keys().filter_map(|point| point.last().cloned()).collect();
+        Ok(Self { mounts, visible, names })
     }
 
     /// Every mount, in the order of the table, hidden ones too.
@@ -97,6 +100,9 @@ impl MountTable {
     pub fn holder(&self, path: &[Vec<u8>]) -> Option<&Mount> {
         (0..=path.len())
             .rev()
+            .filter(|depth| {
+                depth.checked_sub(1).is_none_or(|last| self.names.contains(&path[last]))
+            })
             .find_map(|depth| self.visible.get(&path[..depth]))
             .map(|index| &self.mounts[*index])
     }

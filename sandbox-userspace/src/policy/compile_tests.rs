@@ -511,13 +511,47 @@ proptest! {
 fn the_examples_of_the_reference_are_policies() {
     let text = include_str!("../../../docs/policy.md");
     let mut examples = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
-    let whole = examples.next().unwrap();
-    assert_eq!(load_text("policy.md", whole.to_owned()).unwrap().network.len(), 3);
-    let sandbox = compiled(examples.next().unwrap(), ONE);
+    let mut next = || examples.next().unwrap().to_owned();
+    assert_eq!(load_text("policy.md", next()).unwrap().network.len(), 3);
+
+    let policy = load_text("policy.md", next()).unwrap();
+    let placed = expand(&policy, &context()).unwrap();
+    let rule = |kind, path: &str| {
+        let path = at(&path.replace('@', BASE));
+        decide::path(&placed, policy.defaults, kind, &path).rule
+    };
+    for (path, expected) in [
+        ("/x/.env", 1),
+        ("/x/.env.local", 1),
+        ("/x/.env.example", 0),
+        ("/x/secrets", 0),
+        ("/x/secrets/y/z", 2),
+        ("@/home/clients/a/contracts/b", 3),
+        ("@/home/clients/contracts", 0),
+        ("@/w/a.key", 4),
+        ("@/w/a/b/c.p12", 4),
+        ("/srv/app/[id]/7x", 5),
+        ("/srv/app/i/7x", 0),
+    ] {
+        assert_eq!(rule(Kind::Read, path), expected, "{path}");
+    }
+    assert_eq!(rule(Kind::Execute, "@/w/x"), 6);
+    assert_eq!(rule(Kind::Execute, "@/w/a/bin/x"), 8);
+
+    let sandbox = compiled(&next(), ONE);
     assert_eq!(sandbox.of("@/w/src/x"), (YES, 1));
     assert_eq!(sandbox.of("@/w/.git/config"), (YES, -3));
     assert_eq!(sandbox.of("@/w/.git/refs/heads/x"), (YES, 2));
-    let unix = load_text("policy.md", examples.next().unwrap().to_owned()).unwrap();
+
+    let listed = next();
+    let sandbox = compiled(listed.split_once("[files]\n").unwrap().1, ONE);
+    let read = |path: &str| decision(sandbox.rights(path), Kind::Read).allow;
+    assert!(read("/usr/bin/env") && read("/etc/ssl/certs/x.pem") && read("@/w") && read("@/w/x"));
+    assert!(read("/etc/ld.so.cache") && read("/etc/terminfo/x"));
+    assert!(!read("/home/x") && !read("/etc/shadow") && !read("@/w/a/.env"));
+    assert!(!read("/etc/ssl/private/x"));
+
+    let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
     assert_eq!(named.count(), 1);
     assert!(examples.next().is_none());

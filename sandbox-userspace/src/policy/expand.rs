@@ -91,20 +91,19 @@ impl<'a> Machine<'a> {
                 everywhere: pattern.base == Base::Everywhere,
                 scope: pattern.scope,
             };
-            let (link, target) = self.paths(rule, pattern)?;
-            let other = (target != link).then(|| of(target));
-            placed.push(of(link));
-            placed.extend(other);
+            let (path, target) = self.paths(rule, pattern)?;
+            placed.push(of(path));
+            placed.extend(target.map(of));
         }
         Ok(())
     }
 
-    /// The path of a pattern up to its first wildcard, and where that leads.
+    /// The path of a pattern up to its first wildcard, and where that leads if it is a link.
     fn paths(
         &mut self,
         rule: &FileRule,
         pattern: &Pattern,
-    ) -> Result<(Components, Components), Diagnostic> {
+    ) -> Result<(Components, Option<Components>), Diagnostic> {
         let place = &rule.origin.place;
         let base = self.context.base(pattern.base);
         if !base.is_absolute() {
@@ -121,12 +120,16 @@ impl<'a> Machine<'a> {
                 "name the directory that the path leads to",
             )
         };
-        let link = self.resolver.resolve(&written, false).map_err(fail)?.path;
         let target = self.resolver.resolve(&written, true).map_err(fail)?;
-        if rule.allow && !target.links.is_empty() {
+        if target.links.is_empty() {
+            return Ok((target.path, None));
+        }
+        let link = self.resolver.resolve(&written, false).map_err(fail)?.path;
+        if rule.allow {
             self.stays_inside(rule, &target)?;
         }
-        Ok((link, target.path))
+        let other = Some(target.path).filter(|target| *target != link);
+        Ok((link, other))
     }
 
     /// An agent can plant a symbolic link in a directory that it may write to. A later session's allow

@@ -1,8 +1,9 @@
 //! Every way to write a policy wrongly, with the place that the message names.
 
 use super::diagnostic::{Diagnostic, PolicyError};
-use super::rule::Policy;
-use super::{load, load_text};
+use super::rule::{Kind, Policy};
+use super::{Context, decide, expand, load, load_text};
+use crate::kernel::mounts::to_components;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
     load_text("policy.toml", text.to_owned())
@@ -337,6 +338,40 @@ fn the_default_preset_closes_secrets_and_opens_two_directories() {
         assert!(denied.contains(&secret), "{secret}");
     }
     assert!(!denied.iter().any(|text| text.contains(".gitconfig") || text.contains(".claude")));
+    let context =
+        Context { home: "/h".into(), workspace: "/w".into(), tmpdir: "/t".into(), terminal: None };
+    let placed = expand::expand(&policy, &context).unwrap();
+    let read = |path: &str| {
+        let path = to_components(std::path::Path::new(path));
+        decide::path(&placed, policy.defaults, Kind::Read, &path).allow
+    };
+    for secret in [
+        "/w/.env",
+        "/w/a/.env.local",
+        "/w/.env.test.local",
+        "/w/.env.production",
+        "/home/x/.ssh/id_rsa",
+        "/srv/a.kdbx",
+        "/root/.netrc",
+        "/w/.git-credentials",
+    ] {
+        assert!(!read(secret), "{secret}");
+    }
+    for needed in [
+        "/w/.env.example",
+        "/w/.env.sample",
+        "/w/.env.template",
+        "/w/.env.test",
+        "/w/.envrc",
+        "/w/.npmrc",
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/ssl/certs/x.pem",
+        "/usr/lib/python3/dist-packages/certifi/cacert.pem",
+        "/w/tests/id_ed25519",
+        "/w/x/env",
+    ] {
+        assert!(read(needed), "{needed}");
+    }
     let mut unique = denied.clone();
     unique.sort_unstable();
     unique.dedup();

@@ -149,6 +149,10 @@ fn braces_are_spelled_out_paths() {
     assert!(sandbox.of("/.env.example").0 > 0 && sandbox.of("@/b/x").0 > 0);
 }
 
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn too_much_is_an_error_at_the_rule_that_does_not_fit() {
     let error = |rules: &str| {
@@ -157,13 +161,13 @@ fn too_much_is_an_error_at_the_rule_that_does_not_fit() {
         compile(&policy, &context(), &table(ONE)).err().unwrap()
     };
     // Each is told apart from every other one.
-    let names: String = (0..300).map(|n| format!("'**/{n}',\n")).collect();
+    let names = lines(300, |n| format!("'**/{n}',"));
     let found = error(&names);
     assert_eq!(found.diagnostics.len(), 1);
     assert!(found.diagnostics[0].message.contains("more than"), "{found}");
     let line = found.diagnostics[0].position.as_ref().unwrap().line;
     assert!((150..=200).contains(&line), "{line}");
-    let deep: String = (0..14).map(|n| format!("'**/a{n}/**/b{n}',\n")).collect();
+    let deep = lines(14, |n| format!("'**/a{n}/**/b{n}',"));
     assert!(error(&deep).diagnostics[0].message.contains("too much"));
     let wide = "'**/*a??????????????????b*'";
     assert!(error(wide).diagnostics[0].message.contains("kinds of names"));

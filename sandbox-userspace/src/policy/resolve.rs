@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 /// Symbolic links that one path may lead through (`MAXSYMLINKS`, linux/namei.h).
 const LINKS: usize = 40;
 
-/// Follows symbolic links; each place is looked at once.
+/// Follows symbolic links; directories are looked at once.
 #[derive(Default)]
 pub(super) struct Resolver {
     /// Where the links lead; `None` is no link, or nothing.
@@ -43,7 +43,7 @@ impl Resolver {
             if rest.is_empty() && !follow_last {
                 break;
             }
-            if let Some(target) = self.link(&place)? {
+            if let Some(target) = self.link(&place, !rest.is_empty())? {
                 links.push(done.clone());
                 if links.len() > LINKS {
                     return Err(rustix::io::Errno::LOOP.into());
@@ -63,8 +63,10 @@ impl Resolver {
         Ok(Resolved { path: done, links })
     }
 
-    fn link(&mut self, place: &Path) -> io::Result<Option<PathBuf>> {
-        if let Some(known) = self.seen.get(place) {
+    /// Where a link leads. Whether `kept` for the next time: what has something beneath is asked for
+    /// often, other places once.
+    fn link(&mut self, place: &Path, kept: bool) -> io::Result<Option<PathBuf>> {
+        if let Some(known) = self.seen.get(place).filter(|_| kept) {
             return Ok(known.clone());
         }
         let target = match std::fs::read_link(place) {
@@ -80,7 +82,9 @@ impl Resolver {
             }
             Err(error) => return Err(error),
         };
-        self.seen.insert(place.to_owned(), target.clone());
+        if kept {
+            self.seen.insert(place.to_owned(), target.clone());
+        }
         Ok(target)
     }
 }

@@ -73,11 +73,14 @@ impl Trie {
     pub(super) fn place(&mut self, path: &[Vec<u8>], kind: Kind, part: Part, mark: Mark) {
         let mut at = 0;
         for name in path {
-            let next = self.nodes.len();
-            at = *self.nodes[at].children.entry(name.clone()).or_insert(next);
-            if at == next {
+            at = if let Some(known) = self.nodes[at].children.get(name) {
+                *known
+            } else {
+                let next = self.nodes.len();
+                self.nodes[at].children.insert(name.clone(), next);
                 self.nodes.push(Entry::default());
-            }
+                next
+            };
         }
         let slot = &mut self.nodes[at].marks[kind as usize][part as usize];
         if slot.is_none_or(|old| mark.rank() < old.rank()) {

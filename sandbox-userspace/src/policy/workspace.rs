@@ -192,6 +192,27 @@ mod tests {
     }
 
     #[test]
+    fn patterns_may_close_what_a_workspace_contains_but_not_the_workspace() {
+        let machine = machine();
+        let project = machine.home.join("proj");
+        std::fs::write(project.join(".env"), "SECRET=1").unwrap();
+        let of = |dir: &Path, text: &str| {
+            let policy = format!("version = 1\nfiles.read.deny = ['{text}']\n");
+            check(dir, &machine.home, &load_text("p", policy).unwrap())
+        };
+        for inside in ["**/.env", "~/proj/**/sub", "~/*/.env", "**/proj/*"] {
+            assert!(of(&project, inside).is_ok(), "{inside}");
+        }
+        for around in ["~/pro*", "**/proj", "~/*", "~/proj*/**", "~/{x,proj}"] {
+            let text = of(&project.join("sub"), around).unwrap_err().to_string();
+            assert!(text.contains("lies in") || text.contains("contains"), "{around}: {text}");
+        }
+        let text = of(&project.join("sub"), "~/pro*").unwrap_err().to_string();
+        assert!(text.contains("home/u/proj, which files.read.deny"), "{text}");
+        assert!(of(&project, "~/.s*").is_ok());
+    }
+
+    #[test]
     fn a_policy_may_close_places_in_the_workspace() {
         let machine = machine();
         let secret = machine.home.join("proj/sub");

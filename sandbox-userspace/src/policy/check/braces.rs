@@ -46,7 +46,9 @@ fn sequence(rest: &mut &str, depth: usize) -> Result<Vec<String>, Problem> {
                     plain => plain.len_utf8(),
                 };
                 let (plain, after) = rest.split_at(length);
-                found.iter_mut().for_each(|text| text.push_str(plain));
+                for text in &mut found {
+                    text.push_str(plain);
+                }
                 *rest = after;
             }
         }

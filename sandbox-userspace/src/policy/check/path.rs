@@ -72,6 +72,19 @@ fn pattern(text: &str) -> Result<Pattern, Problem> {
     Ok(Pattern { base, components, tail, scope })
 }
 
+/// An absolute path as a policy spells it out.
+pub fn spelled_out(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for (at, character) in path.char_indices() {
+        let variable = character == '$' && path[at + 1..].starts_with('{');
+        if variable || matches!(character, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+            text.push('\\');
+        }
+        text.push(character);
+    }
+    text
+}
+
 /// Splits off what the path starts from.
 fn base(text: &str) -> Result<(Base, &str), Problem> {
     if text == "**" || text.starts_with("**/") {
@@ -334,6 +347,21 @@ mod tests {
             let problem = parse(text).expect_err(text);
             assert!(problem.message.starts_with(message), "{text}: {problem:?}");
             assert!(problem.help.contains(help), "{text}: {problem:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_can_be_spelled_out() {
+        for path in ["/a b/ä", r"/a/[id]/{x}/*?\y", "/${HOME}/$x/!,-"] {
+            let expected = path[1..].split('/').map(|name| name.as_bytes().to_vec()).collect();
+            let found = parse(&spelled_out(path)).unwrap();
+            let all = Pattern {
+                base: Base::Root,
+                components: expected,
+                tail: Vec::new(),
+                scope: Scope::Tree,
+            };
+            assert_eq!(found, [all]);
         }
     }
 

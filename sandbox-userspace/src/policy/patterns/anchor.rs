@@ -48,7 +48,8 @@ pub(in crate::policy) fn anchor(
             for (rest, tail) in residues(rule, &mount.point) {
                 // What ends above here is said of the mount as a whole; what has not begun is said
                 // everywhere already.
-                if !tail.is_empty() && !(rule.everywhere && tail == rule.tail) {
+                let known = tail.is_empty() || rule.everywhere && tail == rule.tail;
+                if !known {
                     let path = [mount.root.as_slice(), rest].concat();
                     let tail = tail.to_vec();
                     found.add(mount.dev, Placed { path, tail, everywhere: false, ..rule.clone() });

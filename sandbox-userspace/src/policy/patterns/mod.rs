@@ -22,7 +22,9 @@ use std::fmt;
 
 /// Most kinds of names that the rules may tell apart.
 const NAMES: usize = 255;
-/// Most states of the automaton over components while it is built.
+/// Most cells of the automaton over components while it is built: minimal it has less.
+const BUILDING: usize = 64 * CELLS;
+/// Most states of it.
 const STATES: usize = 4_096;
 /// Most sets of globs that a name can match, before those are joined that mean the same.
 const MATCHED: usize = 4_096;
@@ -110,10 +112,10 @@ pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch
         .values()
         .map(|own| set(paths.closure(common).chain(paths.closure(*own)).collect()))
         .collect();
-    let automaton = determinise(&sets, matched, STATES, |from, name| {
-        paths.step(from, &names.matched.list[name])
-    })
-    .ok_or(TooMuch::States)?;
+    let most = STATES.min(BUILDING / matched);
+    let automaton =
+        determinise(&sets, matched, most, |from, name| paths.step(from, &names.matched.list[name]))
+            .ok_or(TooMuch::States)?;
 
     let mut overlays = vec![Overlay::default()];
     let mut said = Vec::with_capacity(automaton.sets.len());

@@ -3,7 +3,7 @@
 use super::TooMuch;
 use super::dfa::{Automaton, Numbers, Set, determinise, numbered, set};
 use crate::policy::glob::{Atom, Glob};
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 /// Most states of an automaton while it is built.
 const STATES: usize = 4_096;
@@ -57,7 +57,8 @@ impl Names {
             }
             if folded == globs && which == 0 {
                 for starts in &mut starts {
-                    starts[1] = starts[0].clone();
+                    let [exact, folded] = starts;
+                    folded.clone_from(exact);
                 }
                 break;
             }
@@ -210,9 +211,9 @@ const fn contains(bytes: &Bytes, byte: u8) -> bool {
 /// The class of each byte, bytes being alike that no set tells apart, and a byte of each class.
 fn classes<'a>(sets: impl Iterator<Item = &'a Bytes>) -> ([u8; 256], Vec<u8>) {
     let mut class = vec![0; 256];
-    let mut done: HashMap<Bytes, ()> = HashMap::new();
+    let mut done: HashSet<Bytes> = HashSet::new();
     for bytes in sets {
-        if done.insert(*bytes, ()).is_none() {
+        if done.insert(*bytes) {
             class = numbered(
                 (0..=u8::MAX).map(|byte| (class[usize::from(byte)], contains(bytes, byte))),
             );
