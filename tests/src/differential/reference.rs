@@ -112,6 +112,10 @@ impl Reference {
     fn place_by(&self, rules: &Rules, model: &Model, spot: &Spot, kind: Kind) -> Say {
         let views: Vec<Components> =
             model.views(spot).iter().map(|view| self.absolute(view)).collect();
+        if views.is_empty() {
+            // Covered by a mount: what of it can be done is hardly anything.
+            return Say::Unsure;
+        }
         let open = views.iter().filter(|view| rules.allow(kind, view)).count();
         if open == 0 || open == views.len() {
             return Say::of(open > 0);
