@@ -351,7 +351,8 @@ impl Member {
 
     fn finish(mut self) -> anyhow::Result<()> {
         self.input = None;
-        let status = wait(&mut self.keeper, PATIENCE)?;
+        // Detaching takes a grace period a hook, on a machine that may be starved.
+        let status = wait(&mut self.keeper, PATIENCE * 5)?;
         let said = std::fs::read_to_string(&self.errors).unwrap_or_default();
         ensure!(
             status.is_some_and(|status| status.success()),

@@ -131,7 +131,8 @@ fn run(until: &Until) -> anyhow::Result<Report> {
     };
     clock.end();
     let report = line()?;
-    let status = wait(&mut keeper, PATIENCE)?;
+    // Detaching takes a grace period a hook, on a machine that may be starved.
+    let status = wait(&mut keeper, PATIENCE * 5)?;
     let said = std::fs::read_to_string(&errors).unwrap_or_default();
     moved.with_context(|| said.clone())?;
     let report = report.with_context(|| format!("no report, {status:?}: {said}"))?;
