@@ -15,7 +15,7 @@ pub(crate) use denial::{Denial, Why};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, capture, wait};
 pub(crate) use policy::Policy;
-pub(crate) use session::{Runner, Session, probe_words, verb};
+pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};
 
 use libtest_mimic::{Arguments, Failed, Trial};
