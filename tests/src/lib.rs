@@ -5,8 +5,11 @@
 //! starts sessions and reads their events, `suite` holds the kernel suite, one file a promise, and
 //! `system` the suite that drives everyday programs. See `docs/testing.md`.
 
+mod coverage;
+mod differential;
 mod harness;
 mod probe;
+mod race;
 mod suite;
 mod system;
 

@@ -90,24 +90,34 @@ pub(crate) fn bpf_environment(cargo: &mut std::process::Command, linker: &Path) 
 fn programs(debug: bool, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
     progress("building the programs");
     let object = std::path::absolute(object)?;
-    let mut cargo = toolchain::cargo();
-    cargo
-        .current_dir(workspace())
-        .args(["build", "--quiet", "--package", "sandbox-userspace", "--package", "sandbox-tests"])
-        .args(["--package", "sandbox-benches", "--bins", "--target", TARGET, "--target-dir"])
-        .arg(target)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("SANDBOX_BPF_OBJECT", object);
-    if !debug {
-        cargo.arg("--release");
+    let (product, tests) = if debug { ("dev", "dev") } else { ("release", "tests") };
+    let mut programs = Vec::new();
+    for (profile, packages) in
+        [(product, &["sandbox-userspace", "sandbox-benches"][..]), (tests, &["sandbox-tests"][..])]
+    {
+        let mut cargo = toolchain::cargo();
+        cargo
+            .current_dir(workspace())
+            .args(["build", "--quiet", "--bins", "--target", TARGET, "--target-dir"])
+            .arg(target)
+            .args(["--profile", profile])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .env("SANDBOX_BPF_OBJECT", &object);
+        for package in packages {
+            cargo.args(["--package", package]);
+        }
+        run(&mut cargo)?;
+        let directory = if profile == "dev" { "debug" } else { profile };
+        programs.extend(built(&target.join(TARGET).join(directory))?);
     }
-    run(&mut cargo)?;
+    Ok(programs)
+}
 
-    // cargo leaves programs that were removed since; a `.d` file names each one that it built.
-    let directory = target.join(TARGET).join(if debug { "debug" } else { "release" });
+/// The programs in a directory of cargo's.
+fn built(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut programs = Vec::new();
     let entries =
-        fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))?;
+        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
     for entry in entries {
         let path = entry?.path();
         let is_program = path.is_file() && path.extension().is_none();

@@ -6,6 +6,7 @@ mod build;
 mod cache;
 mod command;
 mod console;
+mod coverage;
 mod cpio;
 mod image;
 mod initramfs;
@@ -47,6 +48,8 @@ enum Verb {
     Bench(bench::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
+    /// Write docs/coverage.md: which test tries what
+    Coverage,
     /// Check format, lints, and licences and sources of dependencies
     Lint,
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => Ok(test::main(&args)),
         Verb::Bench(args) => bench::main(&args),
         Verb::Run(args) => run::main(&args),
+        Verb::Coverage => coverage::main(),
         Verb::Lint => lint::main(),
     };
     done.unwrap_or_else(|error| {

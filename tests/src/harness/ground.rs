@@ -89,7 +89,7 @@ impl Ground {
         let at = self.directory(parent)?;
         rustix::mount::mount_bind(from.path(), at.path())
             .with_context(|| format!("mount --bind {from} {at}"))?;
-        self.mounts.borrow_mut().push(at.path().to_owned());
+        self.was_mounted(at.path().to_owned());
         Ok(at)
     }
 
@@ -104,8 +104,13 @@ impl Ground {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("overlay", at.path(), "overlay", flags, data.as_c_str())
             .with_context(|| format!("mount -t overlay -o {data:?} {at}"))?;
-        self.mounts.borrow_mut().push(at.path().to_owned());
+        self.was_mounted(at.path().to_owned());
         Ok(upper)
+    }
+
+    /// Remembers a mount, to be undone in the end.
+    pub(crate) fn was_mounted(&self, at: PathBuf) {
+        self.mounts.borrow_mut().push(at);
     }
 
     /// A symbolic link to `target` at a new place in `parent`.

@@ -524,7 +524,8 @@ impl Operation {
     }
 }
 
-/// What the command line asks for besides the suite: `probe …` and `stage …`.
+/// What the command line asks for besides the suite: `probe …`, `stage …`, the tests
+/// that can be run longer, and a list of what is tested.
 pub(crate) fn command_line() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     let first = words.next();
@@ -532,6 +533,9 @@ pub(crate) fn command_line() -> Option<ExitCode> {
     match first.as_deref() {
         Some("probe") => Some(programs::probe(&rest)),
         Some("stage") => Some(stage::main(&rest)),
+        Some("coverage") => Some(crate::coverage::command()),
+        Some("race") => Some(crate::race::command(&rest)),
+        Some("differential") => Some(crate::differential::command(&rest)),
         _ => None,
     }
 }

@@ -39,8 +39,10 @@ pub(super) fn probe(words: &[String]) -> ExitCode {
             Err(error) => wrong(&error.to_string()),
         },
         ["await-signal"] => await_signal(),
+        ["race", workspace, reads, writes] => crate::race::serve(workspace, reads, writes),
+        ["batches", workspace] => crate::differential::serve(workspace),
         _ => wrong(
-            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | await-signal",
+            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | await-signal | batches … | race …",
         ),
     }
 }

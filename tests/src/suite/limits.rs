@@ -11,6 +11,17 @@ use std::os::unix::ffi::OsStrExt as _;
 const READ_DENY: &str = "files.read.deny";
 const RULE: &str = "${WORKSPACE}/denied/**";
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A19", "limits::depth"),
+    ("A20", "limits::depth"),
+    ("A20", "limits::deep_places_cannot_be_written"),
+    ("A20", "limits::rule_components_of_every_length"),
+    ("A21", "limits::odd_names"),
+    ("D1.12", "limits::depth"),
+    ("D1.13", "limits::rule_components_of_every_length"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("limits::depth", depth),

@@ -12,6 +12,17 @@ use libtest_mimic::Trial;
 const READ_DENY: &str = "files.read.deny";
 const WRITE_DENY: &str = "files.write.deny";
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A14", "patterns::nothing_moves_out_of_their_reach"),
+    ("A15", "patterns::a_mount_does_not_hide_from_them"),
+    ("A28", "patterns::they_hold_for_what_comes_later"),
+    ("A36", "patterns::nothing_moves_out_of_their_reach"),
+    ("D1.3", "patterns::a_mount_does_not_hide_from_them"),
+    ("D1.11", "patterns::deeper_and_spelled_out_rules_open_parts"),
+    ("D1.15", "patterns::they_hold_for_what_comes_later"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("patterns::member_cannot_reach_what_they_close", member),

@@ -10,6 +10,11 @@ mod work;
 use crate::harness::trial;
 use libtest_mimic::Trial;
 
+/// Rows of the coverage table, each with a test that tries it.
+pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
+    [forbidden::ROWS, work::ROWS].concat()
+}
+
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = work::trials();

@@ -5,6 +5,14 @@ use crate::harness::{Policy, trial};
 use anyhow::{bail, ensure};
 use libtest_mimic::Trial;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("D7.109", "work::everyday_programs_as_root"),
+    ("D7.109", "work::everyday_programs_as_an_ordinary_user"),
+    ("D7.110", "work::everyday_programs_as_root"),
+    ("D7.110", "work::everyday_programs_as_an_ordinary_user"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("work::everyday_programs_as_root", as_root),

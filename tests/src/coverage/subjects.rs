@@ -1,0 +1,127 @@
+//! What is to be tried: ways around the rules about files, and cases from practice.
+
+/// A group of rows: its heading, and each row's id and description.
+pub(super) type Group = (&'static str, &'static [(&'static str, &'static str)]);
+
+pub(super) const GROUPS: &[Group] = &[
+    ("Paths: ways to an object that its name does not show", PATHS),
+    ("Membership and the sandbox itself", MEMBERSHIP),
+    ("Changes without a write to an opened file", CHANGES),
+    ("Cases: reading, and telling objects apart", READS),
+    ("Cases: writing", WRITES),
+    ("Cases: what must keep working", WORK),
+];
+
+const PATHS: &[(&str, &str)] = &[
+    (
+        "A13",
+        "Symbolic links, `..`, `/proc/self/root`, another process's root, the working directory",
+    ),
+    ("A14", "A hard link: a second name of the same file"),
+    ("A15", "A bind mount shows the object at another path"),
+    ("A16", "A detached copy of a mount (`open_tree`), which no mount hook sees"),
+    ("A17", "Another root directory (`chroot`, `pivot_root`) shortens every path"),
+    ("A18", "A file handle opens the object without any path"),
+    ("A19", "A path longer than the system's limit, reached step by step"),
+    ("A20", "Deep trees and long names, beyond what a bounded loop or key can hold"),
+    ("A21", "Names that look like something else: deleted files, anonymous memory"),
+    ("A22", "Namespace files, and files that are only named like them"),
+    ("A23", "A descriptor without access (`O_PATH`), opened again"),
+    ("A24", "Overlay and FUSE file systems: other device and inode numbers, merged views"),
+    ("A25", "btrfs subvolumes, whose device number differs from the superblock's"),
+    ("A26", "An inode number that is used again, or met on another file system"),
+    ("A27", "A protected file is replaced by renaming a new one over it"),
+    ("A28", "A protected file that does not exist when the session begins"),
+];
+
+const MEMBERSHIP: &[(&str, &str)] = &[
+    ("A1", "A member moves itself to another cgroup"),
+    ("A2", "A child is born in another cgroup (`CLONE_INTO_CGROUP`)"),
+    ("A5", "Kernel settings that make the kernel run a program outside, as root"),
+    ("A61", "The agent edits its own guard: policy, state, pins"),
+    ("D5.78", "`clone3` into another cgroup, by a descriptor that may only be read"),
+];
+
+const CHANGES: &[(&str, &str)] = &[
+    ("A29", "A refused creation must not leave an empty file"),
+    ("A30", "`truncate` by path"),
+    ("A31", "`ftruncate`, and opening with `O_TRUNC`"),
+    ("A32", "`fallocate` on a descriptor that somebody else opened"),
+    ("A33", "Mode, owner and times"),
+    ("A34", "Extended attributes and access control lists"),
+    ("A35", "Inode flags, by `ioctl` and by `file_setattr`"),
+    ("A36", "Rename into, out of, over; exchange; a directory above"),
+    ("A37", "A file without a name (`O_TMPFILE`) is linked to one"),
+    ("A38", "Device nodes, FIFOs, whiteouts"),
+    ("A39", "Binding a unix socket makes a name"),
+    ("A40", "Making and removing directories, links and names"),
+    ("A41", "Writable shared mappings, and `mprotect` towards writing"),
+    ("A42", "`splice`, `sendfile`, `copy_file_range` and io_uring instead of `write`"),
+    ("A43", "The mount API: `fsmount`, `move_mount`, `mount_setattr`, `open_tree`"),
+    ("A44", "Running a file that has no path"),
+    ("A45", "Running a denied program through the loader, an interpreter or a copy"),
+];
+
+const READS: &[(&str, &str)] = &[
+    ("D1.1", "A hard link to a protected file, made during the session or before"),
+    ("D1.3", "A bind mount of a protected directory, made during the session or before"),
+    ("D1.4", "A detached mount by an unprivileged user in a user namespace"),
+    ("D1.5", "Root changes its root directory to the protected one"),
+    ("D1.7", "`/proc/self/root` and another process's root"),
+    ("D1.8", "`..` behind a link to a directory"),
+    ("D1.9", "The protected name appears during the session, as a link to elsewhere"),
+    ("D1.11", "A denial within an allowed place, nested"),
+    ("D1.12", "A secret 21, 60 and 600 directories deep, and beyond the longest path"),
+    ("D1.13", "Rules with names of every length up to the longest"),
+    ("D1.14", "A credential that is rewritten by rename stays closed"),
+    ("D1.15", "A credential that appears later is closed from the first moment"),
+    ("D1.17", "A secret in the lower layer of an overlay, before and after it is copied up"),
+    ("D1.18", "A home directory on a btrfs subvolume"),
+    ("D1.20", "Opening or running an `O_PATH` descriptor again"),
+    ("D1.22", "A helper outside passes a descriptor in"),
+    ("D1.23", "The environment of processes outside the session"),
+    ("D1.24", "The memory of processes outside the session"),
+    ("D1.25", "What `/proc` tells of the supervising process: command line, descriptors, cgroup"),
+    ("D1.26", "A core dump that would be written outside"),
+];
+
+const WRITES: &[(&str, &str)] = &[
+    ("D2.28", "A refused creation leaves no file"),
+    ("D2.29", "Truncation without an open, and on a descriptor from before"),
+    ("D2.30", "Every kind of metadata outside the workspace; the same inside works"),
+    ("D2.31", "A file of the workspace is renamed onto a protected one"),
+    ("D2.33", "A file without a name is linked outside"),
+    ("D2.34", "Rename and link instead of writing to files that run at login or by schedule"),
+    ("D2.35", "A node of the disk is made, or the existing one opened; a FIFO works"),
+    ("D2.36", "A socket is bound outside the workspace"),
+    ("D2.37", "Writing into a directory that is closed to reading"),
+    ("D2.39", "Files of a project that the user's own programs run later"),
+    ("D2.40", "A linked git worktree does not open all of the main repository"),
+    ("D2.42", "A writable mapping of a file outside that was opened before"),
+    ("D2.43", "The agent changes what guards it: policy, state, pins, log"),
+    ("D2.44", "Kernel settings that make the kernel run a program"),
+    ("D2.45", "A tree outside is deleted recursively"),
+];
+
+const WORK: &[(&str, &str)] = &[
+    ("D7.103", "git in a linked worktree"),
+    ("D7.105", "A working directory that holds repositories and is none"),
+    ("D7.108", "Common devices, shared memory, `/proc/self`, pipes, event and process descriptors"),
+    ("D7.109", "Temporary files and here-documents"),
+    ("D7.110", "Package managers, compilers and their caches"),
+];
+
+/// Rows without a test, and why.
+pub(super) const UNTESTED: &[(&str, &str)] = &[
+    ("A22", "no test yet; a file is told to be a namespace by its file system, never by its name"),
+    (
+        "A25",
+        "the kernels of the test machines are tried without btrfs; `doctor` compares device numbers",
+    ),
+    ("D1.18", "as A25"),
+    ("D1.25", "no test yet"),
+    ("D2.39", "the default policy has no list of such files yet"),
+    ("D2.40", "no test yet"),
+    ("D7.103", "no test yet"),
+    ("D7.105", "no test yet"),
+];

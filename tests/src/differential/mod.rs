@@ -1,0 +1,150 @@
+//! The differential test: the kernel against the meaning of the policy language.
+//!
+//! Random trees under random rules, in zones of one workspace. A member of a session performs random
+//! operations; a bystander performs the same on a copy, so that the errors of the kernel itself are
+//! known. What the reference allows must end as it did for the bystander, what it denies must be
+//! refused, and in the end both trees must be the same.
+
+mod generate;
+mod member;
+mod model;
+mod operation;
+mod recipe;
+mod reference;
+mod round;
+mod rules;
+mod shrink;
+mod twin;
+
+pub(crate) use member::serve;
+pub(crate) use reference::resolved;
+
+use crate::harness::trial;
+use anyhow::{Context as _, bail, ensure};
+use fastrand::Rng;
+use libtest_mimic::Trial;
+use model::Model;
+use round::{Case, Counts, Round};
+use rules::Language;
+use sandbox_userspace::engine::LSM_HOOKS;
+use std::process::ExitCode;
+
+/// Zones in one session.
+const ZONES: usize = 40;
+/// Operations in one session.
+const OPERATIONS: u64 = 20_000;
+/// What the suite does, the same each time.
+const USUAL: (u64, u64) = (2026, 100_000);
+
+const NAME: &str = "differential::kernel_does_what_the_reference_says";
+
+/// Rows of the coverage table that random operations try.
+pub(crate) const ROWS: &[(&str, &str)] = &[
+    ("A13", NAME),
+    ("A15", NAME),
+    ("A20", NAME),
+    ("A21", NAME),
+    ("A26", NAME),
+    ("A36", NAME),
+    ("D1.8", NAME),
+    ("D1.11", NAME),
+    ("D1.12", NAME),
+    ("D2.31", NAME),
+    ("D2.37", NAME),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![trial(NAME, || {
+        let (seed, operations) = USUAL;
+        let counts = run(seed, operations)?;
+        println!("{counts}");
+        ensure!(counts.total() >= operations, "too few operations were judged: {counts}");
+        let lacking = counts.lacking();
+        ensure!(lacking.is_empty(), "{lacking:?} were never both allowed and denied: {counts}");
+        Ok(())
+    })]
+}
+
+/// `kernel-tests differential [--seed N] [--operations M]`
+pub(crate) fn command(words: &[String]) -> ExitCode {
+    let mut options = USUAL;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let number = words.next().and_then(|word| word.parse().ok());
+        match (word.as_str(), number) {
+            ("--seed", Some(seed)) => options.0 = seed,
+            ("--operations", Some(operations)) => options.1 = operations,
+            _ => {
+                eprintln!("usage: kernel-tests differential [--seed N] [--operations M]");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    match run(options.0, options.1) {
+        Ok(counts) => {
+            println!("{counts}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Rounds until so many operations were judged.
+fn run(seed: u64, operations: u64) -> anyhow::Result<Counts> {
+    let language = Language::of_this_program();
+    let mut counts = Counts::default();
+    let mut number = 0;
+    while counts.total() < operations {
+        // Each round can be had alone.
+        let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let language = language.closing(number % 3 == 2);
+        let cases: Vec<Case> = (0..ZONES).map(|_| case(&mut rng, &language)).collect();
+        let mut round = Round::new(&cases, &language)?;
+        let left = operations - counts.total();
+        let outcome = round.run(Some(&mut rng), OPERATIONS.min(left + left / 4 + 10));
+        counts.add(&round.counts);
+        judge(&cases, &round, &language)
+            .and(outcome)
+            .with_context(|| format!("seed {seed}, round {number}"))?;
+        number += 1;
+    }
+    Ok(counts)
+}
+
+/// A zone to begin with.
+fn case(rng: &mut Rng, language: &Language) -> Case {
+    let mut model = Model::new();
+    let mut setup = generate::zone(rng, &mut model);
+    setup.extend(generate::mounts(rng, &mut model));
+    let rules = generate::rules(rng, &model, language);
+    for _ in 0..3 {
+        // Second names are made before there are rules: only where all of it is the agent's own.
+        if rules.len() < 2
+            && let Some(op) = generate::hard_link(rng, &model)
+            && model.apply(&op).is_ok()
+        {
+            setup.push(op);
+        }
+    }
+    Case { rules, setup, ops: Vec::new() }
+}
+
+/// Fails with the smallest case for the first disagreement of a round.
+fn judge(cases: &[Case], round: &Round, language: &Language) -> anyhow::Result<()> {
+    let mut findings = cases.iter().zip(round.findings());
+    let found = findings.find_map(|(case, (found, done))| Some((case, found?, done)));
+    let Some((case, found, done)) = found else { return Ok(()) };
+    let mut case = case.clone();
+    case.ops = done[..=found.at].to_vec();
+    eprintln!("differential: {found}; looking for the smallest case");
+    let small = shrink::shrink(case, language).context("looking for the smallest case")?;
+    bail!("the kernel disagrees with the reference\n  {}", shrink::report(&small, found))
+}
+
+/// Whether the programs attach to all of these hooks.
+fn hooks_exist(names: &[&str]) -> bool {
+    names.iter().all(|name| LSM_HOOKS.iter().any(|(hook, _)| hook.name() == *name))
+}
