@@ -80,6 +80,8 @@ layout! {
     inode_mode: "inode", ["i_mode"], 2;
     inode_rdev: "inode", ["i_rdev"], 4;
     inode_ino: "inode", ["i_ino"], 8;
+    inode_generation: "inode", ["i_generation"], 4;
+    inode_nlink: "inode", ["i_nlink"], 4;
     sb_dev: "super_block", ["s_dev"], 4;
     sb_flags: "super_block", ["s_flags"], 8;
     sb_magic: "super_block", ["s_magic"], 8;

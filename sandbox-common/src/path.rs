@@ -82,6 +82,72 @@ pub struct Rights {
     pub pad: u16,
 }
 
+impl Rights {
+    /// Takes away what `other` does not allow, with the rules that say so. Making and removing names is
+    /// about the name by which an object was reached, so that stays.
+    #[inline(always)]
+    pub const fn restrict(self, other: &Self) -> Self {
+        use crate::Access;
+        const NAMES: u32 = Access::CREATE.union(Access::REMOVE).bits();
+        const READS: u32 = Access::READ.union(Access::EXECUTE).bits();
+        let lost = self.allow & !other.allow & !NAMES;
+        let mut rights = self;
+        rights.allow &= !lost;
+        if lost & READS != 0 {
+            rights.read_rule = other.read_rule;
+        }
+        if lost & Access::WRITES.bits() != 0 {
+            rights.write_rule = other.write_rule;
+        }
+        if lost & Access::CONNECT.bits() != 0 {
+            rights.connect_rule = other.connect_rule;
+        }
+        rights
+    }
+}
+
+/// Key of map `LINKED`: a file that has more than one name, one of them in a protected place. The value
+/// is a [`Linked`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct LinkedKey {
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// Policy slot.
+    pub slot: u32,
+    /// `super_block.s_dev`, kernel encoding.
+    pub dev: u32,
+}
+
+/// Value of map `LINKED`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Linked {
+    /// Rights of the protected name: the file has no more than these by any other.
+    pub rights: Rights,
+    /// `inode.i_generation`: inode numbers are used again, for other files.
+    pub generation: u32,
+    /// 1 where the file system does not tell user space the generation: every file of this number is
+    /// meant.
+    pub any_generation: u32,
+}
+
+impl Linked {
+    /// Whether a file of the key's number is the one that was found.
+    #[inline(always)]
+    pub const fn is(&self, generation: u32) -> bool {
+        self.any_generation != 0 || self.generation == generation
+    }
+}
+
 /// A node of the trie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,4 +203,40 @@ pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Node, DeviceKey, PtyKey);
+crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Linked, LinkedKey, Node, DeviceKey, PtyKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Access;
+
+    #[test]
+    fn restricting_takes_what_the_other_lacks_and_names_its_rules() {
+        let all = Access::READ | Access::EXECUTE | Access::WRITES;
+        let own =
+            Rights { allow: all.bits(), read_rule: 1, write_rule: 2, connect_rule: 3, pad: 0 };
+        let hidden = Rights {
+            allow: Access::WRITES.bits(),
+            read_rule: 7,
+            write_rule: 8,
+            connect_rule: 9,
+            pad: 0,
+        };
+        let both = own.restrict(&hidden);
+        assert_eq!(both.allow, Access::WRITES.bits());
+        assert_eq!((both.read_rule, both.write_rule, both.connect_rule), (7, 2, 3));
+        assert_eq!(own.restrict(&own), own);
+        let fixed = Rights { allow: (Access::READ | Access::EXECUTE).bits(), ..hidden };
+        let both = own.restrict(&fixed);
+        let names = Access::CREATE | Access::REMOVE;
+        assert_eq!(both.allow, fixed.allow | names.bits());
+        assert_eq!((both.read_rule, both.write_rule), (1, 8));
+    }
+
+    #[test]
+    fn another_file_of_the_same_number_is_not_meant() {
+        let linked = Linked { rights: Rights::default(), generation: 5, any_generation: 0 };
+        assert!(linked.is(5) && !linked.is(6));
+        assert!(Linked { any_generation: 1, ..linked }.is(6));
+    }
+}

@@ -7,7 +7,9 @@ use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
+use sandbox_common::path::{
+    DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, RootKey,
+};
 use sandbox_common::subject::{Control, Label, Subject};
 
 use crate::path::Scratch;
@@ -79,6 +81,10 @@ pub(crate) static EDGES: HashMap<EdgeKey, Node> =
 #[map]
 pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+/// Files with a second name in a protected place.
+#[map]
+pub(crate) static LINKED: HashMap<LinkedKey, Linked> =
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);

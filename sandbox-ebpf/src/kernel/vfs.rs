@@ -128,6 +128,24 @@ impl Inode {
         if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
     }
 
+    /// `i_nlink`: how many names it has; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn links(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_nlink) } else { 0 }
+    }
+
+    /// `i_ino`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn number(self) -> u64 {
+        if self.exists() { load(self.0, &LAYOUT.inode_ino) } else { 0 }
+    }
+
+    /// `i_generation`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn generation(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_generation) } else { 0 }
+    }
+
     /// `i_rdev`, kernel encoding; 0 where there is no inode.
     #[inline(always)]
     pub(crate) fn rdev(self) -> u32 {

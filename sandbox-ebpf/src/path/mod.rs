@@ -2,6 +2,7 @@
 
 mod climb;
 mod descend;
+mod linked;
 
 use crate::kernel::vfs::{Dentry, DentryAddress};
 use crate::maps::{ROOTS, SCRATCH};
@@ -52,6 +53,13 @@ pub(crate) fn scratch() -> *mut Scratch {
 /// Finds the place of `dentry` in the member's policy. `scratch.chain` then holds its ancestors.
 #[inline(always)]
 pub(crate) fn place(scratch: &mut Scratch, member: &Member, dentry: Dentry) -> Place {
+    let mut place = by_name(scratch, member, dentry);
+    linked::restrict(&mut place, member, dentry);
+    place
+}
+
+#[inline(always)]
+fn by_name(scratch: &mut Scratch, member: &Member, dentry: Dentry) -> Place {
     let superblock = dentry.superblock();
     climb::climb(scratch, dentry);
     if scratch.fault != 0 {

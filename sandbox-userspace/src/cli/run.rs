@@ -4,7 +4,7 @@ use super::Failure;
 use super::enforce::Bpf;
 use crate::kernel::features;
 use crate::kernel::mounts::MountTable;
-use crate::policy;
+use crate::policy::{self, linked};
 use crate::session::cgroup::CgroupTree;
 use crate::session::orphan::{self, Finding};
 use crate::session::run::{Request, RunError};
@@ -104,10 +104,17 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
-    let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(bad_policy)?;
+    let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
+    let (mut compiled, warnings) =
+        policy::compile_placed(&policy, &context, &placed, &mounts).map_err(bad_policy)?;
     for warning in warnings {
         output.notice(Level::Warning, &warning.to_string());
     }
+    let linked = linked::find(&placed, &mounts, linked::ENTRIES);
+    for gap in &linked.gaps {
+        output.notice(Level::Warning, &gap.to_string());
+    }
+    compiled.linked = linked.files;
 
     let show = move |dev, components: &[Vec<u8>]| mounts.show(dev, components);
     output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));

@@ -4,7 +4,7 @@ use super::EngineError;
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, RootKey};
+use sandbox_common::path::{DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, RootKey};
 use sandbox_common::subject::{Control, Subject};
 use std::path::Path;
 
@@ -16,6 +16,7 @@ pub(super) struct Maps {
     pub(super) roots: HashMap<MapData, RootKey, Node>,
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
+    pub(super) linked: HashMap<MapData, LinkedKey, Linked>,
     pub(super) devices: HashMap<MapData, DeviceKey, u32>,
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
@@ -33,6 +34,7 @@ impl Maps {
             roots: map(dir, "ROOTS")?,
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
+            linked: map(dir, "LINKED")?,
             devices: map(dir, "DEVICES")?,
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,

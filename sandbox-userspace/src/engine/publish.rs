@@ -5,7 +5,9 @@ use crate::policy::compiled::CompiledPolicy;
 use aya::maps::MapError;
 use aya::maps::lpm_trie::Key;
 use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LONG_NAME, LongEdgeKey, RootKey, SHORT_NAME};
+use sandbox_common::path::{
+    DeviceKey, EdgeKey, LONG_NAME, LinkedKey, LongEdgeKey, RootKey, SHORT_NAME,
+};
 
 impl Engine {
     /// Enters a policy as `slot`. No subject may use the slot yet; on an error it stays empty.
@@ -48,6 +50,10 @@ impl Engine {
                 }
                 NameKey::None => return Err(EngineError::Name(edge.name.clone())),
             }
+        }
+        for file in &policy.linked {
+            let key = LinkedKey { ino: file.ino, slot, dev: file.dev };
+            maps.linked.insert(key, file.linked, 0).map_err(EngineError::map("LINKED"))?;
         }
         for device in &policy.devices {
             let key = DeviceKey { slot, kind: device.kind, dev: device.dev };
@@ -92,6 +98,10 @@ impl Engine {
                 NameKey::Long(key) => note("LONG_EDGES", maps.long_edges.remove(&key)),
                 NameKey::None => {}
             }
+        }
+        for file in &policy.linked {
+            let key = LinkedKey { ino: file.ino, slot, dev: file.dev };
+            note("LINKED", maps.linked.remove(&key));
         }
         for device in &policy.devices {
             let key = DeviceKey { slot, kind: device.kind, dev: device.dev };

@@ -31,10 +31,23 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    let mut tries = Tries::new(policy, table, &placed);
-    tries.put_rules(&placed);
+    compile_placed(policy, context, &placed, table)
+}
+
+/// As [`compile`], for rules that were tied to their places before.
+///
+/// A session whose mounts change keeps the places that its rules had when it began: symbolic links
+/// are not followed again, for the agent may have planted some since.
+pub fn compile_placed(
+    policy: &Policy,
+    context: &Context,
+    placed: &[Placed],
+    table: &MountTable,
+) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
+    let mut tries = Tries::new(policy, table, placed);
+    tries.put_rules(placed);
     tries.put_mounts();
-    tries.report_closed(&placed);
+    tries.report_closed(placed);
     let unknown = tries.unknown();
     let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;

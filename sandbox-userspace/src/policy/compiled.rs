@@ -1,7 +1,7 @@
 //! A compiled policy: what `engine` publishes to one slot.
 
 use sandbox_common::Access;
-use sandbox_common::path::Node;
+use sandbox_common::path::{Linked, Node};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The whole policy of a session in the kernel's terms, still without a slot number.
@@ -11,6 +11,8 @@ pub struct CompiledPolicy {
     pub roots: Vec<(u32, Node)>,
     /// Edges of the tries of all superblocks; node ids are unique over all of them.
     pub edges: Vec<Edge>,
+    /// Files with a second name in a protected place, see [`linked`](super::linked).
+    pub linked: Vec<LinkedFile>,
     /// Device nodes that may be opened.
     pub devices: Vec<Device>,
     /// IPv4 prefixes and their port sets.
@@ -44,6 +46,17 @@ pub struct Edge {
     pub name: Vec<u8>,
     /// The node beneath.
     pub to: Node,
+}
+
+/// A file that has more than one name, one of them in a protected place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkedFile {
+    /// `super_block.s_dev`, kernel encoding.
+    pub dev: u32,
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// What holds for all its names.
+    pub linked: Linked,
 }
 
 /// A device node that may be opened.

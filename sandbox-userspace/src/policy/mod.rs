@@ -8,6 +8,7 @@ pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
 pub mod expand;
+pub mod linked;
 mod parse;
 #[cfg(test)]
 mod parse_tests;
@@ -18,7 +19,7 @@ pub mod source;
 mod trie;
 pub mod workspace;
 
-pub use compile::compile;
+pub use compile::{compile, compile_placed};
 pub use diagnostic::PolicyError;
 pub use expand::Context;
 pub use parse::LIST_KEYS;

@@ -1,5 +1,6 @@
 //! The kernel suite: one file a promise.
 
+mod aliases;
 mod bad_input;
 mod daemons;
 mod devices;
@@ -20,11 +21,18 @@ pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
 
 use libtest_mimic::Trial;
 
+/// Rows of the threat tables, each with a test that tries it.
+#[cfg_attr(not(test), expect(dead_code, reason = "read by whoever lists what is covered"))]
+pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
+    [aliases::ROWS].concat()
+}
+
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     [
         doctor::trials(),
         objects::trials(),
+        aliases::trials(),
         writes::trials(),
         moves::trials(),
         limits::trials(),
