@@ -27,6 +27,9 @@ pub struct RootKey {
     pub slot: u32,
     /// `super_block.s_dev` in the kernel's encoding, see [`kernel_dev`].
     pub dev: u32,
+    /// How many superblocks of that number have ended (map `DEATHS`) when the policy was entered. Numbers
+    /// are used again at once; a later superblock is not the one that the policy speaks of.
+    pub era: u32,
 }
 
 /// Key of map `EDGES`: the name is padded with zeros, which no name can contain.

@@ -75,6 +75,9 @@ pub(crate) static SCRATCH: TaskStorage<Scratch> = TaskStorage::new();
 #[map]
 pub(crate) static ROOTS: HashMap<RootKey, Node> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+/// How often a superblock of a number (`s_dev`, kernel encoding) has ended, for the numbers in `ROOTS`.
+#[map]
+pub(crate) static DEATHS: HashMap<u32, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static EDGES: HashMap<EdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);

@@ -88,6 +88,26 @@ impl DentryAddress {
         read(self.0 + LAYOUT.dentry_parent.get() as u64).map(Self)
     }
 
+    /// `d_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> Option<u32> {
+        read(self.0 + LAYOUT.dentry_flags.get() as u64)
+    }
+
+    /// `s_magic` of its superblock.
+    #[inline(always)]
+    pub(crate) fn magic(self) -> Option<u64> {
+        let superblock: u64 = read(self.0 + LAYOUT.dentry_sb.get() as u64)?;
+        read(superblock + LAYOUT.sb_magic.get() as u64)
+    }
+
+    /// `i_flags` of its inode.
+    #[inline(always)]
+    pub(crate) fn inode_flags(self) -> Option<u32> {
+        let inode: u64 = read(self.0 + LAYOUT.dentry_inode.get() as u64)?;
+        read(inode + LAYOUT.inode_flags.get() as u64)
+    }
+
     /// Length of the name in bytes. Read as four bytes: on 6.1 a load may not run past the member.
     #[inline(always)]
     pub(crate) fn name_len(self) -> Option<u32> {
@@ -155,7 +175,7 @@ impl Inode {
 
 /// `struct super_block *`
 #[derive(Clone, Copy)]
-pub(crate) struct SuperBlock(*const c_void);
+pub(crate) struct SuperBlock(pub(crate) *const c_void);
 
 impl SuperBlock {
     #[inline(always)]

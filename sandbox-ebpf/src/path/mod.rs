@@ -2,10 +2,11 @@
 
 mod climb;
 mod descend;
+mod fold;
 mod linked;
 
 use crate::kernel::vfs::{Dentry, DentryAddress};
-use crate::maps::{ROOTS, SCRATCH};
+use crate::maps::{DEATHS, ROOTS, SCRATCH};
 use crate::subject::Member;
 use sandbox_common::decide::Place;
 use sandbox_common::event::{PathEvent, Reason};
@@ -74,7 +75,10 @@ fn by_name(scratch: &mut Scratch, member: &Member, dentry: Dentry) -> Place {
     if member.fault != 0 {
         return Place::fault(reason(u32::from(member.fault)));
     }
-    let key = RootKey { slot: member.subject.slot, dev: superblock.dev() };
+    let dev = superblock.dev();
+    // SAFETY: as below.
+    let era = unsafe { DEATHS.get(dev) }.copied().unwrap_or(0);
+    let key = RootKey { slot: member.subject.slot, dev, era };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let Some(root) = (unsafe { ROOTS.get(key) }) else {
         let allow = member.subject.unknown;
@@ -99,9 +103,11 @@ fn by_name(scratch: &mut Scratch, member: &Member, dentry: Dentry) -> Place {
 fn reason(number: u32) -> Reason {
     const NO_MEMORY: u32 = Reason::NoMemory as u32;
     const SESSION_ENDED: u32 = Reason::SessionEnded as u32;
+    const CASE_INSENSITIVE: u32 = Reason::CaseInsensitive as u32;
     match number {
         NO_MEMORY => Reason::NoMemory,
         SESSION_ENDED => Reason::SessionEnded,
+        CASE_INSENSITIVE => Reason::CaseInsensitive,
         _ => Reason::Unreadable,
     }
 }

@@ -5,6 +5,8 @@ use crate::engine::{Engine, Way};
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
+use crate::session::guard::Watch;
+use crate::session::mounts::{Follower, Plan};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
 use sandbox_common::layout::KernelLayout;
@@ -20,6 +22,8 @@ pub(super) struct Bpf {
     pub(super) layout: KernelLayout<u32>,
     pub(super) way: Way,
     pub(super) policy: CompiledPolicy,
+    /// What the policy came from; taken by the one session.
+    pub(super) plan: Option<Plan>,
 }
 
 impl Kernel for Bpf {
@@ -27,7 +31,9 @@ impl Kernel for Bpf {
         let mut engine = Engine::load(&self.layout, self.way, pins)
             .map_err(|error| refused("load the programs", error))?;
         match self.fill(&mut engine, cgroup, pins) {
-            Ok(ring) => Ok(Enforced { guard: Box::new(engine), source: Box::new(ring) }),
+            Ok((ring, watch)) => {
+                Ok(Enforced { guard: Box::new(engine), source: Box::new(ring), watch })
+            }
             Err(RunError::Enforce { message, help }) => {
                 let left = engine.remove().err();
                 let left = left.map(|error| format!("; and cannot remove the programs: {error}"));
@@ -39,7 +45,12 @@ impl Kernel for Bpf {
 }
 
 impl Bpf {
-    fn fill(&self, engine: &mut Engine, cgroup: &Cgroup, pins: &Path) -> Result<Ring, RunError> {
+    fn fill(
+        &mut self,
+        engine: &mut Engine,
+        cgroup: &Cgroup,
+        pins: &Path,
+    ) -> Result<(Ring, Option<Box<dyn Watch>>), RunError> {
         let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         engine
             .attach(&cgroup.path, &name)
@@ -49,6 +60,9 @@ impl Bpf {
         let mut ring = engine.ring().map_err(|error| refused("open the ring of denials", error))?;
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
+        self.policy.eras = engine
+            .eras(self.policy.roots.iter().map(|(dev, _)| *dev))
+            .map_err(|error| refused("number the file systems", error))?;
         engine.publish(SLOT, &self.policy).map_err(|error| refused("load the policy", error))?;
         let subject = Subject {
             session: 1,
@@ -59,7 +73,10 @@ impl Bpf {
         engine
             .admit(cgroup.id, cgroup.level, subject)
             .map_err(|error| refused("put the policy in force", error))?;
-        Ok(ring)
+        let Some(plan) = self.plan.take() else { return Ok((ring, None)) };
+        let mut follower = Follower::new(plan, cgroup.id, self.policy.clone());
+        follower.begin(engine).map_err(|error| refused("follow the mounts", error))?;
+        Ok((ring, Some(Box::new(follower))))
     }
 }
 

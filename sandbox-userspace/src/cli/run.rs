@@ -6,6 +6,7 @@ use crate::kernel::features;
 use crate::kernel::mounts::MountTable;
 use crate::policy::{self, linked};
 use crate::session::cgroup::CgroupTree;
+use crate::session::mounts::{Changes, Plan, SharedTable};
 use crate::session::orphan::{self, Finding};
 use crate::session::run::{Request, RunError};
 use crate::session::state::{RUN, Registry};
@@ -16,6 +17,7 @@ use crate::sinks::{Level, Output};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 /// Arguments of `sandbox run`.
 #[derive(Debug, clap::Args)]
@@ -97,6 +99,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let id = SessionId::random()
         .map_err(|error| Failure::new(format!("cannot make a session id: {error}")))?;
 
+    let changes = Changes::open()
+        .map_err(|error| Failure::new(format!("cannot watch /proc/self/mountinfo: {error}")))?;
     let mounts = MountTable::read(None).map_err(Failure::new)?;
     let context = policy::Context {
         home: user.home.clone(),
@@ -106,7 +110,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     };
     let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
     let (mut compiled, warnings) =
-        policy::compile_placed(&policy, &context, &placed, &mounts).map_err(bad_policy)?;
+        policy::compile_placed(&policy, &context, &placed, &mounts, &[]).map_err(bad_policy)?;
     for warning in warnings {
         output.notice(Level::Warning, &warning.to_string());
     }
@@ -116,7 +120,11 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     }
     compiled.linked = linked.files;
 
-    let show = move |dev, components: &[Vec<u8>]| mounts.show(dev, components);
+    let table = SharedTable::new(RwLock::new(mounts));
+    let shown = table.clone();
+    let show = move |dev, components: &[Vec<u8>]| {
+        shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
+    };
     output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
     let request = Request {
         id,
@@ -128,7 +136,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         command: args.command,
         rules: compiled.rules.clone(),
     };
-    let mut kernel = Bpf { tree, layout: facts.layout, way: facts.way, policy: compiled };
+    let plan = Some(Plan { policy, context, placed, table, changes });
+    let mut kernel = Bpf { tree, layout: facts.layout, way: facts.way, policy: compiled, plan };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 

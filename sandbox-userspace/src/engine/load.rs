@@ -64,8 +64,10 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
 
-/// The function on whose return a new pseudo-terminal is noted; not a hook, it denies nothing.
-const PTY_NEW: &str = "devpts_pty_new";
+/// Programs on the return of kernel functions, with the functions; they note something and deny
+/// nothing: new pseudo-terminals, and the end of superblocks.
+const RETURNS: &[(&str, &str)] =
+    &[("devpts_pty_new", "devpts_pty_new"), ("sb_delete", "security_sb_delete")];
 
 /// Whether sessions can do without a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +142,9 @@ pub(super) fn load(
             return Err(EngineError::NoHook(hook.name()));
         }
     }
-    pin(attach_pty_new(&mut ebpf, &btf)?, &links, PTY_NEW)?;
+    for (name, function) in RETURNS {
+        pin(attach_return(&mut ebpf, name, function, &btf)?, &links, name)?;
+    }
     for hook in CGROUP_HOOKS {
         let name = hook.name();
         cgroup_program(&mut ebpf, *hook)?.load().map_err(|source| EngineError::Load {
@@ -183,14 +187,19 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bo
     Ok(true)
 }
 
-fn attach_pty_new(ebpf: &mut Ebpf, btf: &Btf) -> Result<FdLink, EngineError> {
-    let program = ebpf.program_mut(PTY_NEW).ok_or(EngineError::NoProgram(PTY_NEW))?;
+fn attach_return(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    function: &str,
+    btf: &Btf,
+) -> Result<FdLink, EngineError> {
+    let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
     let attach = |source: ProgramError| {
         let hint = hint(&source);
-        EngineError::Attach { name: PTY_NEW, hint, source: Box::new(source) }
+        EngineError::Attach { name, hint, source: Box::new(source) }
     };
     let program: &mut FExit = program.try_into().map_err(attach)?;
-    program.load(PTY_NEW, btf).map_err(attach)?;
+    program.load(function, btf).map_err(attach)?;
     let id = program.attach().map_err(attach)?;
     program.take_link(id).map(Into::into).map_err(attach)
 }

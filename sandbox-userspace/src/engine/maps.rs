@@ -14,6 +14,7 @@ pub(super) struct Maps {
     /// Task storage: values are read by pidfd, with `kernel::bpf`.
     pub(super) labels: MapData,
     pub(super) roots: HashMap<MapData, RootKey, Node>,
+    pub(super) deaths: HashMap<MapData, u32, u32>,
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
     pub(super) linked: HashMap<MapData, LinkedKey, Linked>,
@@ -32,6 +33,7 @@ impl Maps {
             subjects: map(dir, "SUBJECTS")?,
             labels: MapData::from_pin(dir.join("LABELS")).map_err(EngineError::map("LABELS"))?,
             roots: map(dir, "ROOTS")?,
+            deaths: map(dir, "DEATHS")?,
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
             linked: map(dir, "LINKED")?,

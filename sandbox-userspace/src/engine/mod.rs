@@ -6,6 +6,7 @@ mod load;
 mod maps;
 pub(crate) mod modify_return;
 mod publish;
+mod replace;
 
 pub use error::EngineError;
 pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
@@ -13,6 +14,7 @@ pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
 use crate::kernel::bpf;
 use load::Programs;
 use maps::Maps;
+use publish::Entered;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
 use sandbox_common::subject::Subject;
@@ -30,8 +32,8 @@ pub struct Engine {
     maps: Maps,
     /// The cgroup programs, for [`attach`](Self::attach); an adopted engine has none.
     programs: Option<Programs>,
-    /// First port set of each slot.
-    sets: HashMap<u32, u32>,
+    /// What is in each slot.
+    slots: HashMap<u32, Entered>,
     next_set: u32,
 }
 
@@ -48,7 +50,7 @@ impl Engine {
                 pins: pins.to_owned(),
                 maps,
                 programs: Some(programs),
-                sets: HashMap::new(),
+                slots: HashMap::new(),
                 next_set: 0,
             }),
             Err(error) => {
@@ -66,7 +68,7 @@ impl Engine {
             pins: pins.to_owned(),
             maps: Maps::open(&pins.join("maps"))?,
             programs: None,
-            sets: HashMap::new(),
+            slots: HashMap::new(),
             next_set: 0,
         })
     }

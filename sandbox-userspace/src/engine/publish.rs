@@ -1,25 +1,59 @@
 //! Entering a compiled policy into the maps, as one slot.
 
 use super::{Engine, EngineError};
-use crate::policy::compiled::CompiledPolicy;
+use crate::policy::compiled::{CompiledPolicy, Edge};
 use aya::maps::MapError;
 use aya::maps::lpm_trie::Key;
+use sandbox_common::fold::FOLDED;
 use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, LONG_NAME, LinkedKey, LongEdgeKey, RootKey, SHORT_NAME,
 };
+use std::collections::HashMap;
+
+/// What a slot needs to be known of to be withdrawn.
+pub(super) struct Entered {
+    /// Its first port set.
+    first_set: u32,
+    /// The eras that its roots were entered under.
+    eras: HashMap<u32, u32>,
+}
 
 impl Engine {
+    /// The present eras of superblock numbers (see [`RootKey::era`]), counted from now on. Read them
+    /// *before* the mount table that is compiled: a superblock that ends in between is then known as
+    /// ended.
+    pub fn eras(
+        &mut self,
+        devs: impl IntoIterator<Item = u32>,
+    ) -> Result<HashMap<u32, u32>, EngineError> {
+        let deaths = &mut self.maps.deaths;
+        let mut era = |dev: u32| match deaths.get(&dev, 0) {
+            Err(MapError::KeyNotFound) => {
+                deaths.insert(dev, 0, 0)?;
+                Ok(0)
+            }
+            known => known,
+        };
+        devs.into_iter()
+            .map(|dev| Ok((dev, era(dev).map_err(EngineError::map("DEATHS"))?)))
+            .collect()
+    }
+
     /// Enters a policy as `slot`. No subject may use the slot yet; on an error it stays empty.
     pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
-        if self.sets.contains_key(&slot) {
+        if self.slots.contains_key(&slot) {
             return Err(EngineError::SlotUsed(slot));
         }
         let first_set = self.next_set;
         let sets = policy.ports.iter().map(|port| port.set + 1).max().unwrap_or(0);
-        self.sets.insert(slot, first_set);
+        let unknown = policy.roots.iter().map(|(dev, _)| *dev);
+        let unknown: Vec<u32> = unknown.filter(|dev| !policy.eras.contains_key(dev)).collect();
+        let mut eras = self.eras(unknown)?;
+        eras.extend(&policy.eras);
+        self.slots.insert(slot, Entered { first_set, eras: eras.clone() });
         self.next_set = first_set.saturating_add(sets);
-        let entered = self.enter(slot, first_set, policy);
+        let entered = self.enter(slot, first_set, &eras, policy);
         if entered.is_err() {
             // The error to tell is the first one.
             let _ = self.withdraw(slot, policy);
@@ -31,15 +65,16 @@ impl Engine {
         &mut self,
         slot: u32,
         first_set: u32,
+        eras: &HashMap<u32, u32>,
         policy: &CompiledPolicy,
     ) -> Result<(), EngineError> {
         let maps = &mut self.maps;
         for (dev, node) in &policy.roots {
-            let key = RootKey { slot, dev: *dev };
+            let key = root_key(slot, *dev, eras);
             maps.roots.insert(key, node, 0).map_err(EngineError::map("ROOTS"))?;
         }
-        for edge in &policy.edges {
-            match name_key(slot, edge.from, &edge.name) {
+        for (from, edge) in edges(policy) {
+            match name_key(slot, from, &edge.name) {
                 NameKey::Short(key) => {
                     maps.edges.insert(key, edge.to, 0).map_err(EngineError::map("EDGES"))?;
                 }
@@ -80,7 +115,7 @@ impl Engine {
     /// Removes a policy that no subject uses any more. Entries that are not there do not matter;
     /// the first other error is told after everything was tried.
     pub fn withdraw(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
-        let Some(first_set) = self.sets.remove(&slot) else { return Ok(()) };
+        let Some(Entered { first_set, eras }) = self.slots.remove(&slot) else { return Ok(()) };
         let mut first = Ok(());
         let mut note = |name: &'static str, result: Result<(), MapError>| match result {
             Ok(()) | Err(MapError::KeyNotFound) => {}
@@ -90,10 +125,10 @@ impl Engine {
         };
         let maps = &mut self.maps;
         for (dev, _) in &policy.roots {
-            note("ROOTS", maps.roots.remove(&RootKey { slot, dev: *dev }));
+            note("ROOTS", maps.roots.remove(&root_key(slot, *dev, &eras)));
         }
-        for edge in &policy.edges {
-            match name_key(slot, edge.from, &edge.name) {
+        for (from, edge) in edges(policy) {
+            match name_key(slot, from, &edge.name) {
                 NameKey::Short(key) => note("EDGES", maps.edges.remove(&key)),
                 NameKey::Long(key) => note("LONG_EDGES", maps.long_edges.remove(&key)),
                 NameKey::None => {}
@@ -119,6 +154,16 @@ impl Engine {
         }
         first
     }
+}
+
+fn root_key(slot: u32, dev: u32, eras: &HashMap<u32, u32>) -> RootKey {
+    RootKey { slot, dev, era: eras.get(&dev).copied().unwrap_or_default() }
+}
+
+/// Every edge and the `node` of its key.
+fn edges(policy: &CompiledPolicy) -> impl Iterator<Item = (u32, &Edge)> {
+    let exact = policy.edges.iter().map(|edge| (edge.from, edge));
+    exact.chain(policy.folded.iter().map(|edge| (edge.from | FOLDED, edge)))
 }
 
 /// LPM tries answer a missing key with the plain system call error.

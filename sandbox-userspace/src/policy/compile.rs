@@ -9,6 +9,7 @@ use super::compiled::{CompiledPolicy, Device, Rule, UnknownAccess};
 use super::decide::Decision;
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
+use super::fold;
 use super::ports;
 use super::rule::{Kind, Origin, Policy};
 use super::trie::{Mark, Part, Trie};
@@ -31,22 +32,29 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    compile_placed(policy, context, &placed, table)
+    compile_placed(policy, context, &placed, table, &[])
 }
 
-/// As [`compile`], for rules that were tied to their places before.
+/// As [`compile`], for rules that were tied to their paths before, and with what they denied under former
+/// mount tables.
 ///
-/// A session whose mounts change keeps the places that its rules had when it began: symbolic links
-/// are not followed again, for the agent may have planted some since.
+/// A session whose mounts change keeps the paths that its rules had when it began: symbolic links are
+/// not followed again, for the agent may have planted some since. What was closed when something was
+/// mounted over it, or when its mount was taken away, stays closed: members may still reach it.
 pub fn compile_placed(
     policy: &Policy,
     context: &Context,
     placed: &[Placed],
     table: &MountTable,
+    former: &[Denial],
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let mut tries = Tries::new(policy, table, placed);
     tries.put_rules(placed);
     tries.put_mounts();
+    for Denial { dev, place, kind, part, rule } in former {
+        let mark = Mark { allow: false, rule: *rule, crossing: false };
+        tries.put(*dev, place, *kind, &[*part], mark);
+    }
     tries.report_closed(placed);
     let unknown = tries.unknown();
     let Tries { by_dev, errors, warnings, .. } = tries;
@@ -63,8 +71,46 @@ pub fn compile_placed(
         let root = trie.emit(&mut last_id, &mut compiled.edges);
         compiled.roots.push((dev, root));
     }
+    compiled.folded = fold::folded(&compiled.edges);
     ports::compile(&policy.network, &mut compiled);
     Ok((compiled, warnings))
+}
+
+/// A place that a rule denies under some mount table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Denial {
+    /// The superblock: `s_dev`, kernel encoding.
+    pub dev: u32,
+    place: Components,
+    kind: Kind,
+    part: Part,
+    rule: u16,
+}
+
+/// The places that rules deny under a mount table.
+pub fn denials(policy: &Policy, placed: &[Placed], table: &MountTable) -> Vec<Denial> {
+    let mut found = Vec::new();
+    for rule in placed.iter().filter(|rule| !rule.allow) {
+        let Some((dev, place)) = table.locate(&rule.path) else { continue };
+        found.extend(rule.scope.parts().iter().map(|part| Denial {
+            dev,
+            place: place.clone(),
+            kind: rule.kind,
+            part: *part,
+            rule: rule.id,
+        }));
+    }
+    let tries = Tries::new(policy, table, placed);
+    for mount in table.visible() {
+        for (kind, part) in kinds_and_parts() {
+            if let Some((Mark { allow: false, rule, .. }, _)) =
+                tries.paths.verdict(&mount.point, kind, part)
+            {
+                found.push(Denial { dev: mount.dev, place: mount.root.clone(), kind, part, rule });
+            }
+        }
+    }
+    found
 }
 
 /// The tries of all superblocks, being filled.

@@ -2,6 +2,7 @@
 
 use sandbox_common::Access;
 use sandbox_common::path::{Linked, Node};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The whole policy of a session in the kernel's terms, still without a slot number.
@@ -9,8 +10,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub struct CompiledPolicy {
     /// Superblocks that the policy knows: `s_dev` in the kernel's encoding and the root's node.
     pub roots: Vec<(u32, Node)>,
+    /// The eras of superblocks ([`RootKey::era`](sandbox_common::path::RootKey::era)) as they were
+    /// before the mount table was read; of those that are not here, the present one is taken.
+    pub eras: HashMap<u32, u32>,
     /// Edges of the tries of all superblocks; node ids are unique over all of them.
     pub edges: Vec<Edge>,
+    /// The same over folded names, for directories without regard to case; see
+    /// [`sandbox_common::fold`].
+    pub folded: Vec<Edge>,
     /// Files with a second name in a protected place, see [`linked`](super::linked).
     pub linked: Vec<LinkedFile>,
     /// Device nodes that may be opened.

@@ -8,6 +8,7 @@ pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
 pub mod expand;
+mod fold;
 pub mod linked;
 mod parse;
 #[cfg(test)]
@@ -19,7 +20,7 @@ pub mod source;
 mod trie;
 pub mod workspace;
 
-pub use compile::{compile, compile_placed};
+pub use compile::{Denial, compile, compile_placed, denials};
 pub use diagnostic::PolicyError;
 pub use expand::Context;
 pub use parse::LIST_KEYS;

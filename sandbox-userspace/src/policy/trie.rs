@@ -10,7 +10,7 @@ use sandbox_common::path::{Node, Rights};
 use std::collections::BTreeMap;
 
 /// The two halves of a node's rights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// The place itself.
     Own,

@@ -2,6 +2,8 @@
 
 use crate::engine::events::{DecodeError, Record, Ring};
 use crate::engine::{Engine, EngineError};
+use crate::policy::compiled::CompiledPolicy;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 /// The programs of one session and their maps.
@@ -12,6 +14,16 @@ pub trait Guard {
     fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError>;
     /// Detaches the cgroup programs attached under `name`.
     fn detach(&mut self, name: &str) -> Result<(), EngineError>;
+    /// See [`Engine::eras`].
+    fn eras(&mut self, devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError>;
+    /// See [`Engine::replace`].
+    fn replace(
+        &mut self,
+        cgroup: u64,
+        old: &CompiledPolicy,
+        new: &CompiledPolicy,
+        usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
     /// Detaches everything and removes the pins.
@@ -29,6 +41,20 @@ impl Guard for Engine {
 
     fn detach(&mut self, name: &str) -> Result<(), EngineError> {
         self.detach(name)
+    }
+
+    fn eras(&mut self, devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError> {
+        self.eras(devs.iter().copied())
+    }
+
+    fn replace(
+        &mut self,
+        cgroup: u64,
+        old: &CompiledPolicy,
+        new: &CompiledPolicy,
+        usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError> {
+        self.replace(cgroup, old, new, usable)
     }
 
     fn lost(&self) -> Result<u64, EngineError> {
@@ -57,4 +83,12 @@ impl Source for Ring {
     fn next(&mut self) -> Option<Result<Record, DecodeError>> {
         self.next()
     }
+}
+
+/// What has to be followed while a session runs.
+pub trait Watch {
+    /// `POLLPRI` or `POLLERR` when something changed.
+    fn wait_on(&self) -> BorrowedFd<'_>;
+    /// Brings the session's policy up to date; the texts are for people.
+    fn follow(&mut self, guard: &mut dyn Guard) -> Vec<String>;
 }

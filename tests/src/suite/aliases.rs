@@ -9,6 +9,7 @@ const WRITE_DENY: &str = "files.write.deny";
 const HOOKS: &str = "${WORKSPACE}/hooks/**";
 
 /// Rows of the threat tables and the tests that try them.
+#[cfg_attr(not(test), expect(dead_code, reason = "see `super::rows`"))]
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A14", "aliases::hard_links_from_before_open_nothing"),
     ("D1.1", "aliases::hard_links_from_before_open_nothing"),

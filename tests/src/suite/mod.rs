@@ -5,6 +5,7 @@ mod bad_input;
 mod daemons;
 mod devices;
 mod doctor;
+mod folding;
 mod limits;
 mod lsm;
 mod moves;
@@ -14,6 +15,7 @@ mod orphans;
 mod prerequisites;
 mod running;
 mod sockets;
+mod superblocks;
 mod unix;
 mod writes;
 
@@ -22,9 +24,9 @@ pub(crate) use running::two_sessions as two_sessions_do_not_disturb_each_other;
 use libtest_mimic::Trial;
 
 /// Rows of the threat tables, each with a test that tries it.
-#[cfg_attr(not(test), expect(dead_code, reason = "read by whoever lists what is covered"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "for those who list what is covered"))]
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
-    [aliases::ROWS].concat()
+    [aliases::ROWS, superblocks::ROWS, folding::ROWS].concat()
 }
 
 /// Every test of the suite.
@@ -33,6 +35,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         doctor::trials(),
         objects::trials(),
         aliases::trials(),
+        superblocks::trials(),
+        folding::trials(),
         writes::trials(),
         moves::trials(),
         limits::trials(),
@@ -50,4 +54,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_row_has_its_test() {
+        let trials = super::trials();
+        for (row, test) in super::rows() {
+            assert!(trials.iter().any(|trial| trial.name() == test), "{row}: no test {test}");
+        }
+    }
 }
