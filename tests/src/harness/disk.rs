@@ -1,12 +1,13 @@
 //! Disks of a test's own: images behind loop devices.
 
+use super::Ground;
 use crate::probe::Place;
 use anyhow::{Context as _, ensure};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 // include/uapi/linux/loop.h
 const LOOP_SET_FD: libc::Ioctl = 0x4c00;
@@ -58,6 +59,13 @@ fn ioctl(file: &File, request: libc::Ioctl, argument: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// A copy of the empty ext4, with the feature casefold, that `xtask` puts into the machine.
+pub(crate) fn ext4_image(ground: &Ground) -> anyhow::Result<PathBuf> {
+    let image = ground.papers("ext4.image");
+    std::fs::copy("/var/casefold.ext4", &image).context("copying the ext4 image")?;
+    Ok(image)
+}
+
 /// Writes an empty FAT file system of 1 MiB.
 ///
 /// Layout: Microsoft's "FAT: General Overview of On-Disk Format", and what `fat_read_bpb` of
@@ -88,7 +96,11 @@ pub(crate) fn write_fat(image: &Path) -> anyhow::Result<()> {
 
 /// Forgets every name that no one uses: who looks next chooses how it is spelled.
 pub(crate) fn forget_names() -> anyhow::Result<()> {
-    std::fs::write("/proc/sys/vm/drop_caches", "2").context("dropping the dentry cache")
+    // What was used since the last time is only marked as unused by the first.
+    for _ in 0..3 {
+        std::fs::write("/proc/sys/vm/drop_caches", "2").context("dropping the dentry cache")?;
+    }
+    Ok(())
 }
 
 /// `chattr +F`: an empty directory that disregards case.

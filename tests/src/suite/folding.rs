@@ -1,18 +1,17 @@
 //! Directories that compare names without regard to case.
 
 use crate::harness::{
-    Denial, Disk, Ground, Policy, Session, Why, disregard_case, forget_names, trial, write,
-    write_fat,
+    Denial, Disk, Ground, Policy, Session, Why, disregard_case, ext4_image, forget_names, trial,
+    write, write_fat,
 };
 use crate::probe::{Operation, Place};
+use anyhow::ensure;
 use libtest_mimic::Trial;
 use rustix::mount::MountFlags;
-use std::path::Path;
 
 const READ_DENY: &str = "files.read.deny";
 
 /// Rows of the threat tables and the tests that try them.
-#[cfg_attr(not(test), expect(dead_code, reason = "see `super::rows`"))]
 pub(super) const ROWS: &[(&str, &str)] = &[("A13", "folding::fat"), ("A13", "folding::casefold")];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -21,6 +20,15 @@ pub(super) fn trials() -> Vec<Trial> {
 
 fn open(path: &Place) -> Operation {
     Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
+}
+
+/// Had the kernel always the name that the rule has, nothing would have been tried.
+fn spelled_otherwise(session: &Session, names: &[&str]) -> anyhow::Result<()> {
+    let told = session.events().all();
+    let paths: Vec<_> = told.iter().filter_map(|event| event["object"]["path"].as_str()).collect();
+    let seen = |name: &&str| paths.iter().any(|path| path.ends_with(*name));
+    ensure!(names.iter().any(seen), "no event has one of {names:?}: {paths:?}");
+    Ok(())
 }
 
 const ENV: &str = "${WORKSPACE}/disk/.env";
@@ -57,14 +65,15 @@ fn fat() -> anyhow::Result<()> {
     ] {
         forget_names()?;
         let path = disk.join(name);
-        // The kernel names it as it was looked up first.
-        let denial = Denial::read(&path).rule(READ_DENY, rule);
+        // The kernel names it as it was looked up first, by the member or by somebody before it.
+        let denial = Denial::read(&path).beneath(&disk).rule(READ_DENY, rule);
         session.refused(name, &open(&path), &denial)?;
         // And now that it has a name.
         let _known = std::fs::metadata(disk.join(rule.rsplit("/disk/").next().unwrap_or_default()));
         let denial = Denial::read(&path).beneath(&disk).rule(READ_DENY, rule);
         session.refused(name, &open(&path), &denial)?;
     }
+    spelled_otherwise(&session, &[".ENV", ".Env", "VAULT/KEY"])?;
     // Short names, and dots that the file system takes away, cannot be told from others.
     let doubtful = |path: &Place| {
         Denial::read(path).beneath(&disk).because(Why::Reason(&["case_insensitive", "rule"]))
@@ -103,12 +112,12 @@ fn fat() -> anyhow::Result<()> {
 /// ext4, and tmpfs where the kernel can do it: by directory.
 fn casefold() -> anyhow::Result<()> {
     let ground = Ground::new("casefold")?;
-    let image = Path::new("/var/casefold.ext4");
+    let image = ext4_image(&ground)?;
     for kind in ["ext4", "tmpfs"] {
         let disk = ground.workspace().join(kind);
         std::fs::create_dir(&disk)?;
         let _mounted = if kind == "ext4" {
-            Some(Disk::mount(image, kind, "", &disk)?)
+            Some(Disk::mount(&image, kind, "", &disk)?)
         } else {
             // 6.13 and later.
             let options = Some(c"casefold");
@@ -146,16 +155,19 @@ fn by_directory(ground: &Ground, disk: &Place, kind: &str) -> anyhow::Result<()>
     for name in ["folded/.env", "folded/.ENV", "folded/.eNv"] {
         forget_names()?;
         let path = disk.join(name);
-        let denial = Denial::read(&path).rule(READ_DENY, &folded);
-        session.refused(name, &open(&path), &denial)?;
         let denial = Denial::read(&path).beneath(disk).rule(READ_DENY, &folded);
         session.refused(name, &open(&path), &denial)?;
+        session.refused(name, &open(&path), &denial)?;
+    }
+    // A tmpfs keeps the name under which a file was made.
+    if kind == "ext4" {
+        spelled_otherwise(&session, &[".ENV", ".eNv"])?;
     }
     // Beyond ASCII a name can be spelled in ways that nobody here knows: none is believed.
     for name in ["sharp/stra\u{df}e", "sharp/STRASSE", "sharp/strasse"] {
         forget_names()?;
         let path = disk.join(name);
-        let denial = Denial::read(&path).because(Why::Reason(&["case_insensitive"]));
+        let denial = Denial::read(&path).beneath(disk).because(Why::Reason(&["case_insensitive"]));
         session.refused(name, &open(&path), &denial)?;
     }
     let path = disk.join("plain/.env");

@@ -26,7 +26,8 @@ use libtest_mimic::Trial;
 /// Rows of the threat tables, each with a test that tries it.
 #[cfg_attr(not(test), expect(dead_code, reason = "for those who list what is covered"))]
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
-    [aliases::ROWS, superblocks::ROWS, folding::ROWS].concat()
+    [objects::ROWS, aliases::ROWS, superblocks::ROWS, folding::ROWS, moves::ROWS, limits::ROWS]
+        .concat()
 }
 
 /// Every test of the suite.

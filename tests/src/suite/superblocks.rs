@@ -12,7 +12,6 @@ const READ_DENY: &str = "files.read.deny";
 const VAULT: &str = "${WORKSPACE}/vault/**";
 
 /// Rows of the threat tables and the tests that try them.
-#[cfg_attr(not(test), expect(dead_code, reason = "see `super::rows`"))]
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A15", "superblocks::what_is_covered_stays_closed"),
     ("A26", "superblocks::a_number_used_again_opens_nothing"),
