@@ -89,6 +89,7 @@ impl Rights {
     /// Takes away what `other` does not allow, with the rules that say so. Making and removing names is
     /// about the name by which an object was reached, so that stays.
     #[inline(always)]
+    #[must_use]
     pub const fn restrict(self, other: &Self) -> Self {
         use crate::Access;
         const NAMES: u32 = Access::CREATE.union(Access::REMOVE).bits();

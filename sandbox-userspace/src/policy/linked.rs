@@ -42,7 +42,8 @@ const WITHOUT_LINKS: &[&str] = &[
     "exfat",
 ];
 
-const VERSION: ioctl::Opcode = libc::FS_IOC_GETVERSION as ioctl::Opcode;
+/// `FS_IOC_GETVERSION`, include/uapi/linux/fs.h
+const VERSION: ioctl::Opcode = ioctl::opcode::read::<libc::c_long>(b'v', 1);
 
 /// What was found.
 #[derive(Clone, Debug, Default)]

@@ -198,7 +198,7 @@ fn long_paths() -> anyhow::Result<()> {
 fn long_rule() -> anyhow::Result<()> {
     let ground = Ground::new("long-rule")?;
     let name = "n".repeat(255);
-    let deep = vec![name.as_str(); 10].join("/");
+    let deep = [name.as_str(); 10].join("/");
     let rule = format!("${{WORKSPACE}}/{deep}/**");
     let directory = ground.workspace().join(&deep);
     std::fs::create_dir_all(&directory)?;
