@@ -7,6 +7,7 @@ use crate::path::{self, Chain, ended};
 use crate::subject::Member;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
 use core::ffi::{c_long, c_void};
+use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
     Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, ProcessEvent,
@@ -17,23 +18,30 @@ use sandbox_common::subject::TaskState;
 
 #[inline(always)]
 fn header(kind: Kind, hook: Hook, member: &Member, decision: Decision) -> Header {
-    let (pid, tid) = task::ids();
-    Header {
-        version: VERSION,
-        kind: kind as u8,
-        hook: hook as u8,
-        reason: decision.reason as u8,
-        access: u32::from(decision.denied),
-        session: member.subject.session,
-        rule: decision.rule,
-        time: task::boot_time(),
-        cgroup: member.cgroup,
-        pid,
-        tid,
-        uid: task::uid(),
-        mode: member.subject.mode,
-        comm: task::comm(),
+    let mut header = MaybeUninit::<Header>::uninit();
+    // SAFETY: plain numbers, and `fill` sets every field.
+    unsafe {
+        fill(&mut *header.as_mut_ptr(), kind, hook, member, decision);
+        header.assume_init()
     }
+}
+
+/// Field by field: the stack has no room for a second header.
+#[inline(always)]
+fn fill(header: &mut Header, kind: Kind, hook: Hook, member: &Member, decision: Decision) {
+    (header.pid, header.tid) = task::ids();
+    header.version = VERSION;
+    header.kind = kind as u8;
+    header.hook = hook as u8;
+    header.reason = decision.reason as u8;
+    header.access = u32::from(decision.denied);
+    header.session = member.subject.session;
+    header.rule = decision.rule;
+    header.time = task::boot_time();
+    header.cgroup = member.cgroup;
+    header.uid = task::uid();
+    header.mode = member.subject.mode;
+    task::write_comm(&mut header.comm);
 }
 
 /// Sends `len` bytes to the member's session. What has no ring or finds no room on it is counted.
@@ -75,7 +83,7 @@ pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentr
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
     let inode = dentry.inode();
-    chain.event.header = header(Kind::Path, hook, member, decision);
+    fill(&mut chain.event.header, Kind::Path, hook, member, decision);
     chain.event.path = PathPayload {
         dev: dentry.superblock().dev(),
         rdev: inode.rdev(),

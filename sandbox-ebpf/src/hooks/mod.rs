@@ -8,6 +8,7 @@ mod mounts;
 mod names;
 mod processes;
 mod sockets;
+mod superblocks;
 mod surface;
 mod tasks;
 mod terminals;

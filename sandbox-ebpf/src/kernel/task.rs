@@ -2,10 +2,9 @@
 
 use super::{load, read};
 use crate::layout::LAYOUT;
-use aya_ebpf::helpers::bpf_get_current_comm;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_ancestor_cgroup_id, bpf_get_current_pid_tgid, bpf_get_current_uid_gid,
-    bpf_ktime_get_boot_ns,
+    bpf_get_current_ancestor_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid,
+    bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
 };
 use core::ffi::c_void;
 
@@ -42,10 +41,11 @@ pub(crate) fn uid() -> u32 {
     unsafe { bpf_get_current_uid_gid() as u32 }
 }
 
-/// The thread's name; zeros where it cannot be had.
+/// Writes the thread's name; zeros where it cannot be had (the helper clears the buffer then).
 #[inline(always)]
-pub(crate) fn comm() -> [u8; 16] {
-    bpf_get_current_comm().unwrap_or([0; 16])
+pub(crate) fn write_comm(to: &mut [u8; 16]) {
+    // SAFETY: the buffer has as many bytes.
+    unsafe { bpf_get_current_comm(to.as_mut_ptr().cast(), to.len() as u32) };
 }
 
 /// `CLOCK_BOOTTIME`, nanoseconds.

@@ -73,6 +73,12 @@ impl Dentry {
         SuperBlock(load(self.0, &LAYOUT.dentry_sb))
     }
 
+    /// `d_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        load(self.0, &LAYOUT.dentry_flags)
+    }
+
     /// Its inode; reads as zeros where it has none yet.
     #[inline(always)]
     pub(crate) fn inode(self) -> Inode {
@@ -118,6 +124,19 @@ impl DentryAddress {
         read(self.0 + LAYOUT.dentry_parent.get() as u64).map(Self)
     }
 
+    /// `d_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> Option<u32> {
+        read(self.0 + LAYOUT.dentry_flags.get() as u64)
+    }
+
+    /// `s_magic` of its superblock.
+    #[inline(always)]
+    pub(crate) fn magic(self) -> Option<u64> {
+        let superblock: u64 = read(self.0 + LAYOUT.dentry_sb.get() as u64)?;
+        read(superblock + LAYOUT.sb_magic.get() as u64)
+    }
+
     /// Length of the name in bytes. Read as four bytes: on 6.1 a load may not run past the member.
     #[inline(always)]
     pub(crate) fn name_len(self) -> Option<u32> {
@@ -150,6 +169,12 @@ impl InodeAddress {
     #[inline(always)]
     pub(crate) fn generation(self) -> Option<u32> {
         read(self.0 + LAYOUT.inode_generation.get() as u64)
+    }
+
+    /// `i_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> Option<u32> {
+        read(self.0 + LAYOUT.inode_flags.get() as u64)
     }
 
     /// Number of names; 0 once it is removed.
@@ -185,6 +210,18 @@ impl Inode {
         if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
     }
 
+    /// `i_flags`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_flags) } else { 0 }
+    }
+
+    /// `i_nlink`: how many names it has; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn links(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_nlink) } else { 0 }
+    }
+
     /// `i_ino`; 0 where there is no inode.
     #[inline(always)]
     pub(crate) fn number(self) -> u64 {
@@ -209,7 +246,7 @@ const TMPFS: u64 = 0x0102_1994;
 
 /// `struct super_block *`
 #[derive(Clone, Copy)]
-pub(crate) struct SuperBlock(*const c_void);
+pub(crate) struct SuperBlock(pub(crate) *const c_void);
 
 impl SuperBlock {
     #[inline(always)]
@@ -220,6 +257,12 @@ impl SuperBlock {
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
         DentryAddress(load(self.0, &LAYOUT.sb_root))
+    }
+
+    /// `s_magic`
+    #[inline(always)]
+    pub(crate) fn magic(self) -> u64 {
+        load(self.0, &LAYOUT.sb_magic)
     }
 
     /// Whether no two live inodes of this file system ever have the same number and generation, so

@@ -8,10 +8,12 @@ pub(crate) mod cache;
 mod classify;
 mod climb;
 mod descend;
+mod fold;
+mod linked;
 mod step;
 
 use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
-use crate::maps::{CHAINS, ROOTS};
+use crate::maps::{CHAINS, DEATHS, ROOTS};
 use crate::subject::Member;
 use cache::Key;
 use sandbox_common::decide::Place;
@@ -66,13 +68,16 @@ pub(crate) mod ended {
 /// By way of the task's own memory, which the verifier keeps no account of: places on the stack would
 /// multiply the cases that it follows.
 #[inline(always)]
-pub(crate) fn place(state: &mut TaskState, member: &Member, dentry: Dentry) -> Place {
+pub(crate) fn place<'a>(state: &'a mut TaskState, member: &Member, dentry: Dentry) -> &'a Place {
     let mut fault = u32::from(member.fault);
     if fault == 0 {
         fault = locate(&mut state.key, &member.subject, dentry, &mut state.place);
+        if fault == 0 {
+            linked::restrict(&mut state.place.own, member.subject.slot, dentry);
+        }
     }
     state.place.fault = fault;
-    state.place
+    &state.place
 }
 
 /// Finds the places of two objects; they are then in `state.first` and `state.place`.
@@ -122,6 +127,7 @@ fn locate(key: &mut LongEdgeKey, subject: &Subject, dentry: Dentry, place: &mut 
         rights(&mut place.own, &inherited);
         return 0;
     }
+    key.slot = fold::compare(directory);
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
 }
 
@@ -175,16 +181,18 @@ fn rights(to: &mut Rights, from: &Rights) {
     }
 }
 
-/// What the policy says of a superblock's root.
-#[inline(always)]
+/// What the policy says of a superblock's root. A function of its own, for its keys take much of the stack.
+#[inline(never)]
 fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
-    let key = RootKey { slot, dev: superblock.dev() };
+    let dev = superblock.dev();
+    // SAFETY: a map's value, read under RCU.
+    let era = unsafe { DEATHS.get(dev) }.copied().unwrap_or(0);
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    if let Some(root) = unsafe { ROOTS.get(key) } {
+    if let Some(root) = unsafe { ROOTS.get(RootKey { slot, dev, era }) } {
         return Some(root);
     }
     // SAFETY: as above.
-    unsafe { ROOTS.get(RootKey { slot, dev: 0 }) }
+    unsafe { ROOTS.get(RootKey { slot, dev: 0, era: 0 }) }
 }
 
 /// The names of `dentry` and its ancestors, for an event; null where there is no memory for them.

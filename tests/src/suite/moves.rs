@@ -19,6 +19,14 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// Rows of the threat tables and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A27", "moves::rules_hold_after_an_atomic_replace"),
+    ("A28", "moves::rules_hold_for_files_that_come_later"),
+    ("D1.14", "moves::rules_hold_after_an_atomic_replace"),
+    ("D1.15", "moves::rules_hold_for_files_that_come_later"),
+];
+
 fn policy() -> Policy {
     Policy::preset()
         .read_deny("${WORKSPACE}/secret/**")
