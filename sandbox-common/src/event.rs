@@ -349,6 +349,9 @@ names! {
         Moved = 16 "moved",
         /// The unix socket at the other end has no path and is not of the session.
         Foreign = 17 "foreign",
+        /// The directory compares names without regard to case, and this one cannot be told from
+        /// another that rules speak of.
+        CaseInsensitive = 18 "case_insensitive",
     }
 }
 

@@ -75,6 +75,7 @@ layout! {
     dentry_name: "dentry", ["d_name"], 0;
     dentry_inode: "dentry", ["d_inode"], 8;
     dentry_sb: "dentry", ["d_sb"], 8;
+    dentry_flags: "dentry", ["d_flags"], 4;
     qstr_len: "qstr", ["len"], 4;
     qstr_name: "qstr", ["name"], 8;
     inode_mode: "inode", ["i_mode"], 2;
@@ -82,6 +83,7 @@ layout! {
     inode_ino: "inode", ["i_ino"], 8;
     inode_generation: "inode", ["i_generation"], 4;
     inode_nlink: "inode", ["i_nlink"], 4;
+    inode_flags: "inode", ["i_flags"], 4;
     renamedata_old: "renamedata", ["old_dentry"], 8;
     renamedata_new: "renamedata", ["new_dentry"], 8;
     sb_dev: "super_block", ["s_dev"], 4;

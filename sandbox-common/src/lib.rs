@@ -9,6 +9,7 @@
 pub mod access;
 pub mod decide;
 pub mod event;
+pub mod fold;
 pub mod layout;
 pub mod net;
 pub mod path;

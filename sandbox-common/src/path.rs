@@ -33,6 +33,9 @@ pub struct RootKey {
     /// `super_block.s_dev` in the kernel's encoding, see [`kernel_dev`]; 0, which no superblock has, for
     /// all those that the policy does not know.
     pub dev: u32,
+    /// How many superblocks of that number have ended (map `DEATHS`) when the policy was entered. Numbers
+    /// are used again at once; a later superblock is not the one that the policy speaks of.
+    pub era: u32,
 }
 
 /// Key of map `EDGES`: the name is padded with zeros, which no name can contain.
@@ -108,6 +111,69 @@ impl Rights {
         let bit = KIND_ACCESS[kind].bits().trailing_zeros();
         let spoken = (said.mask >> bit & 1).wrapping_neg();
         self.rules[kind] = self.rules[kind] & !spoken | said.rules[kind] & spoken;
+    }
+
+    /// Takes away what `other` does not allow, with the rules that say so. Making and removing names is
+    /// about the name by which an object was reached, so that stays.
+    #[inline(always)]
+    pub fn restrict(&mut self, other: &Self) {
+        const NAMES: u32 = Access::CREATE.union(Access::REMOVE).bits();
+        let lost = self.allow & !other.allow & !NAMES;
+        self.allow &= !lost;
+        self.lose(lost, other, 0);
+        self.lose(lost, other, 1);
+        self.lose(lost, other, 2);
+        self.lose(lost, other, 3);
+    }
+
+    /// Takes over the rule of a kind of which something is lost; without a branch, as `take`.
+    #[inline(always)]
+    fn lose(&mut self, lost: u32, other: &Self, kind: usize) {
+        let lost = lost & KIND_ACCESS[kind].bits();
+        let spoken = ((lost | lost.wrapping_neg()) >> 31).wrapping_neg();
+        self.rules[kind] = self.rules[kind] & !spoken | other.rules[kind] & spoken;
+    }
+}
+
+/// Key of map `LINKED`: a file that has more than one name, one of them in a protected place. The value
+/// is a [`Linked`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct LinkedKey {
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// Policy slot.
+    pub slot: u32,
+    /// `super_block.s_dev`, kernel encoding.
+    pub dev: u32,
+}
+
+/// Value of map `LINKED`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Linked {
+    /// Rights of the protected name: the file has no more than these by any other.
+    pub rights: Rights,
+    /// `inode.i_generation`: inode numbers are used again, for other files.
+    pub generation: u32,
+    /// 1 where the file system does not tell user space the generation: every file of this number is
+    /// meant.
+    pub any_generation: u32,
+}
+
+impl Linked {
+    /// Whether a file of the key's number is the one that was found.
+    #[inline(always)]
+    pub const fn is(&self, generation: u32) -> bool {
+        self.any_generation != 0 || self.generation == generation
     }
 }
 
@@ -224,6 +290,8 @@ pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
 
 #[cfg(feature = "user")]
 crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Said, Node, Inherited, Root, DeviceKey, PtyKey);
+#[cfg(feature = "user")]
+crate::pod!(LinkedKey, Linked);
 
 #[cfg(test)]
 mod tests {
@@ -249,5 +317,31 @@ mod tests {
                 assert!(!access.intersects(*other));
             }
         }
+    }
+
+    #[test]
+    fn restricting_takes_what_the_other_lacks_and_names_its_rules() {
+        let all = Access::READ | Access::EXECUTE | Access::WRITES;
+        let own = Rights { allow: all.bits(), rules: [1, 2, 3, 4] };
+        let restricted = |by: &Rights| {
+            let mut both = own;
+            both.restrict(by);
+            both
+        };
+        let hidden = Rights { allow: Access::WRITES.bits(), rules: [7, 8, 9, 10] };
+        let both = restricted(&hidden);
+        assert_eq!(both, Rights { allow: Access::WRITES.bits(), rules: [7, 2, 9, 4] });
+        assert_eq!(restricted(&own), own);
+        let fixed = Rights { allow: (Access::READ | Access::EXECUTE).bits(), ..hidden };
+        let names = Access::CREATE | Access::REMOVE;
+        let allow = fixed.allow | names.bits();
+        assert_eq!(restricted(&fixed), Rights { allow, rules: [1, 8, 3, 4] });
+    }
+
+    #[test]
+    fn another_file_of_the_same_number_is_not_meant() {
+        let linked = Linked { rights: Rights::default(), generation: 5, any_generation: 0 };
+        assert!(linked.is(5) && !linked.is(6));
+        assert!(Linked { any_generation: 1, ..linked }.is(6));
     }
 }

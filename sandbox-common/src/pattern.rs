@@ -70,6 +70,11 @@ pub struct Patterns {
     pub exact: Starts,
     /// For those that do not; the name is folded to lower case (ASCII) before.
     pub folded: Starts,
+    /// Not 0 where a glob speaks of bytes beyond ASCII: then no name in a directory of the latter kind can be
+    /// told from what it means.
+    pub inexact: u32,
+    /// Zero.
+    pub pad: u32,
     /// Class of each byte.
     pub classes: [u8; 256],
     /// By number; the first says nothing.

@@ -11,7 +11,9 @@ use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::RING_BYTES;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey};
+use sandbox_common::path::{
+    DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
+};
 use sandbox_common::pattern::Patterns;
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
 
@@ -82,12 +84,19 @@ pub(crate) static CHAINS: TaskStorage<Chain> = TaskStorage::new();
 #[map]
 pub(crate) static ROOTS: HashMap<RootKey, Root> =
     HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+/// How often a superblock of a number (`s_dev`, kernel encoding) has ended, for the numbers in `ROOTS`.
+#[map]
+pub(crate) static DEATHS: HashMap<u32, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static EDGES: HashMap<EdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+/// Files with a second name in a protected place.
+#[map]
+pub(crate) static LINKED: HashMap<LinkedKey, Linked> =
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 /// The patterns of a policy, at its `Subject::patterns`. The one inner map here is a template.
 #[btf_map]
 pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<

@@ -27,6 +27,11 @@ const MODULES: &[&str] = &[
     "sctp",
     "vsock_loopback",
     "autofs4",
+    "loop",
+    "vfat",
+    "nls_cp437",
+    "nls_ascii",
+    "nls_iso8859-1",
 ];
 
 /// The programs, the modules, and under `/vm` what guest-init is to do.

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: all suites that this machine can run, and why it could not run the others.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{ExitCode, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::build;
-use crate::command::{line, progress};
+use crate::command::{find, line, progress, run};
 use crate::kernel::SERIES;
-use crate::machine::{Machine, Outcome};
+use crate::machine::{Copied, Machine, Outcome};
 use crate::results::Results;
 use crate::tally::Tally;
 use crate::toolchain;
@@ -171,6 +173,20 @@ fn take<'a>(jobs: &'a [Job], next: &AtomicUsize) -> Option<(usize, &'a Job)> {
     jobs.get(place).map(|job| (place, job))
 }
 
+/// An ext4 on which directories can be made to disregard case: the machine has no program that makes one.
+fn casefold() -> Result<Copied> {
+    let host = PathBuf::from("target/vm/casefold.ext4");
+    if !host.exists() {
+        let mut make = Command::new(find("mke2fs").context("no mke2fs: install e2fsprogs")?);
+        make.args(["-q", "-t", "ext4", "-O", "casefold,^has_journal", "-E", "encoding=utf8"]);
+        // Whoever else makes it at the same time makes the same.
+        let new = host.with_extension(std::process::id().to_string());
+        run(make.arg(&new).arg("2M"))?;
+        fs::rename(&new, &host).context("naming the image of the ext4 without regard to case")?;
+    }
+    Ok(Copied { host, guest: "/var/casefold.ext4".into() })
+}
+
 /// One suite with one kernel.
 struct Job {
     /// As the report calls it.
@@ -184,7 +200,9 @@ impl Job {
     fn prepare(suite: Suite, series: &str, way: &(&str, &str), args: &Args) -> Result<Self> {
         let program = suite.program();
         let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
+        let copies = if suite == Suite::Kernel { vec![casefold()?] } else { Vec::new() };
         let machine = Machine {
+            copies,
             command: command.map(Into::into).collect(),
             timeout: Duration::from_secs(args.timeout),
             cmdline: way.1.to_owned(),

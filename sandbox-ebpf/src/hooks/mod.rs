@@ -10,6 +10,7 @@ mod names;
 mod passing;
 mod processes;
 mod sockets;
+mod superblocks;
 mod surface;
 mod tasks;
 mod terminals;

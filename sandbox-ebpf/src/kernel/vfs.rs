@@ -104,8 +104,13 @@ impl Dentry {
 
     #[inline(always)]
     pub(crate) fn superblock(self) -> SuperBlock {
-        let superblock = load(self.0, &LAYOUT.dentry_sb);
-        SuperBlock { superblock, magic: load(superblock, &LAYOUT.sb_magic) }
+        SuperBlock::at(load(self.0, &LAYOUT.dentry_sb))
+    }
+
+    /// `d_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        load(self.0, &LAYOUT.dentry_flags)
     }
 
     /// Its inode; reads as zeros where it has none yet.
@@ -153,6 +158,19 @@ impl DentryAddress {
         read(self.0 + LAYOUT.dentry_parent.get() as u64).map(Self)
     }
 
+    /// `d_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> Option<u32> {
+        read(self.0 + LAYOUT.dentry_flags.get() as u64)
+    }
+
+    /// `s_magic` of its superblock.
+    #[inline(always)]
+    pub(crate) fn magic(self) -> Option<u64> {
+        let superblock: u64 = read(self.0 + LAYOUT.dentry_sb.get() as u64)?;
+        read(superblock + LAYOUT.sb_magic.get() as u64)
+    }
+
     /// Length of the name in bytes. Read as four bytes: on 6.1 a load may not run past the member.
     #[inline(always)]
     pub(crate) fn name_len(self) -> Option<u32> {
@@ -187,6 +205,12 @@ impl InodeAddress {
         read(self.0 + LAYOUT.inode_generation.get() as u64)
     }
 
+    /// `i_flags`
+    #[inline(always)]
+    pub(crate) fn flags(self) -> Option<u32> {
+        read(self.0 + LAYOUT.inode_flags.get() as u64)
+    }
+
     /// Number of names; 0 once it is removed.
     #[inline(always)]
     pub(crate) fn links(self) -> Option<u32> {
@@ -218,6 +242,12 @@ impl Inode {
     #[inline(always)]
     pub(crate) fn mode(self) -> u32 {
         if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
+    }
+
+    /// `i_flags`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_flags) } else { 0 }
     }
 
     /// `i_ino` and `i_generation`, which name a directory; zeros where there is no inode.
@@ -275,6 +305,18 @@ impl SuperBlock {
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
         DentryAddress(load(self.superblock, &LAYOUT.sb_root))
+    }
+
+    /// `s_magic`
+    #[inline(always)]
+    pub(crate) fn magic(self) -> u64 {
+        self.magic
+    }
+
+    /// From its address.
+    #[inline(always)]
+    pub(crate) fn at(superblock: *const c_void) -> Self {
+        Self { superblock, magic: load(superblock, &LAYOUT.sb_magic) }
     }
 
     /// Whether no two live inodes of this file system ever have the same number and generation, so

@@ -3,13 +3,12 @@
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
 use sandbox_common::path::LONG_NAME;
-use sandbox_common::pattern::{CELLS, Patterns};
+use sandbox_common::pattern::{CELLS, Patterns, Starts};
 
-/// The class of a name of `len` bytes, not none. Both automata run at once; most names end them after a
-/// byte or two, so the first two are not worth a loop.
+/// The class of a name of `len` bytes, not none, from the start states for the kind of directory. Both
+/// automata run at once; most names end them after a byte or two, so the first two are not worth a loop.
 #[inline(always)]
-pub(super) fn classify(patterns: &Patterns, name: &[u8; 256], len: u32) -> u32 {
-    let starts = &patterns.exact;
+pub(super) fn classify(patterns: &Patterns, starts: &Starts, name: &[u8; 256], len: u32) -> u32 {
     let mut context =
         Context { patterns, name, forward: starts.forward, backward: starts.backward, len };
     context.advance(patterns, name, 0);

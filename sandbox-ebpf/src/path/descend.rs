@@ -1,6 +1,6 @@
 //! Down again, name by name, as far as rules speak.
 
-use super::{Chain, cache, step};
+use super::{Chain, cache, fold, step};
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
 use sandbox_common::event::Reason;
@@ -36,13 +36,24 @@ unsafe extern "C" fn one(_index: u32, context: *mut Context) -> c_long {
     }
     let left = chain.left - 1;
     let dentry = chain.dentries[left as usize & (WALK_DEPTH - 1)];
+    let directory = if chain.left < chain.depth {
+        chain.dentries[chain.left as usize & (WALK_DEPTH - 1)]
+    } else {
+        chain.top
+    };
+    let compare = fold::compare_at(directory);
     let (Some(address), Some(len)) = (dentry.name_address(), dentry.name_len()) else {
         chain.fault = Reason::Unreadable as u32;
         return 1;
     };
+    if compare == fold::UNREADABLE {
+        chain.fault = Reason::Unreadable as u32;
+        return 1;
+    }
     chain.place.below.depth += 1;
     // SAFETY: as above.
     let (name, subject) = unsafe { (&mut *context.name, &*context.subject) };
+    name.slot = compare;
     let fault = step::step(name, subject, &mut chain.place, address, len);
     if fault != 0 {
         chain.fault = fault;

@@ -8,10 +8,12 @@ pub(crate) mod cache;
 mod classify;
 mod climb;
 mod descend;
+mod fold;
+mod linked;
 mod step;
 
 use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
-use crate::maps::{CHAINS, ROOTS};
+use crate::maps::{CHAINS, DEATHS, ROOTS};
 use crate::subject::Member;
 use cache::Key;
 use sandbox_common::decide::Place;
@@ -81,6 +83,9 @@ pub(crate) fn place_in<'a>(
     let mut fault = u32::from(member.fault);
     if fault == 0 {
         fault = locate(&mut state.key, member.subject, (dentry, superblock), &mut state.place);
+        if fault == 0 {
+            linked::restrict(&mut state.place.own, member.subject.slot, dentry);
+        }
     }
     state.place.fault = fault;
     &state.place
@@ -136,6 +141,7 @@ fn locate(
         rights(&mut place.own, &raw const place.below.rights);
         return 0;
     }
+    key.slot = fold::compare(directory);
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
 }
 
@@ -208,12 +214,14 @@ fn opaque<T: Copy>(number: T) -> T {
     unsafe { core::ptr::read_volatile(&raw const number) }
 }
 
-/// What the policy says of a superblock's root.
-#[inline(always)]
+/// What the policy says of a superblock's root. A function of its own, for its keys take much of the stack.
+#[inline(never)]
 fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
-    let key = RootKey { slot, dev: superblock.dev() };
+    let dev = superblock.dev();
+    // SAFETY: a map's value, read under RCU.
+    let era = unsafe { DEATHS.get(dev) }.copied().unwrap_or(0);
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    if let Some(root) = unsafe { ROOTS.get(key) } {
+    if let Some(root) = unsafe { ROOTS.get(RootKey { slot, dev, era }) } {
         return Some(root);
     }
     // What an unknown overlay shows may be anything that is protected where it lies.
@@ -221,7 +229,7 @@ fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
         return None;
     }
     // SAFETY: as above.
-    unsafe { ROOTS.get(RootKey { slot, dev: 0 }) }
+    unsafe { ROOTS.get(RootKey { slot, dev: 0, era: 0 }) }
 }
 
 /// The names of `dentry` and its ancestors, for an event; null where there is no memory for them.

@@ -1,12 +1,13 @@
 //! One component further: what the directory passes on, the name, and what then holds.
 
-use super::classify;
+use super::{classify, fold};
 use crate::kernel::vfs::copy_name;
 use crate::maps::{EDGES, LONG_EDGES, PATTERNS};
 use core::ptr;
 use sandbox_common::decide::Place;
 use sandbox_common::event::Reason;
-use sandbox_common::path::{EdgeKey, LONG_NAME, LongEdgeKey, SHORT_NAME};
+use sandbox_common::fold::{FOLDED, INEXACT, NO_NODE};
+use sandbox_common::path::{EdgeKey, Inherited, LONG_NAME, LongEdgeKey, SHORT_NAME};
 use sandbox_common::pattern::{CELLS, OVERLAYS};
 use sandbox_common::subject::Subject;
 
@@ -19,7 +20,7 @@ pub(super) fn speaks(place: &Place) -> bool {
 /// Moves `place` over a name: from what its directory passes on, in `place.below`, to the object's own
 /// rights and what it passes on itself. Returns 0 or the fault.
 ///
-/// `key` is working memory. A function of its own, for it is most of what a program is.
+/// `key` is working memory; its `slot` says how the directory compares names, see [`fold`]. A function of its own, for it is most of what a program is.
 #[inline(never)]
 pub(super) fn step(
     key: &mut LongEdgeKey,
@@ -31,19 +32,21 @@ pub(super) fn step(
     if len == 0 || len > LONG_NAME as u32 {
         return Reason::Unreadable as u32;
     }
-    clear(key, len);
-    // Masked where the verifier, which has forgotten the bound, sees it.
-    let bounded = super::opaque(len) & 255;
-    // SAFETY: at most 255 bytes.
-    if !unsafe { copy_name((&raw mut key.name).cast(), bounded, address) } {
-        return Reason::Unreadable as u32;
+    let fault = name(key, subject.slot, &place.below, address, len);
+    if fault != 0 {
+        return fault;
     }
+    let folded = key.node & FOLDED != 0;
     super::rights(&mut place.own, &raw const place.below.rights);
     if place.below.pattern != 0 {
         let Some(patterns) = PATTERNS.get_value(subject.patterns, &0) else {
             return Reason::Unreadable as u32;
         };
-        let class = classify::classify(patterns, &key.name, len);
+        if folded && patterns.inexact != 0 {
+            return Reason::CaseInsensitive as u32;
+        }
+        let starts = if folded { &patterns.folded } else { &patterns.exact };
+        let class = classify::classify(patterns, starts, &key.name, len);
         let next = patterns.cells[(place.below.pattern + class) as usize & (CELLS - 1)];
         place.below.pattern = u32::from(next);
         if next != 0 {
@@ -58,8 +61,6 @@ pub(super) fn step(
     }
     // At one depth what is spelled out beats a pattern, so it comes last.
     if place.below.edges != 0 {
-        key.slot = subject.slot;
-        key.node = place.below.node;
         place.below.edges = 0;
         let node = if len <= SHORT_NAME as u32 {
             // SAFETY: a long key begins like a short one, and its name is cleared so far.
@@ -70,6 +71,9 @@ pub(super) fn step(
         if let Some(node) = node {
             // SAFETY: a map's value, read under RCU.
             let node = unsafe { &*node };
+            if node.id == NO_NODE {
+                return Reason::CaseInsensitive as u32;
+            }
             place.own.fold(&node.own);
             place.below.rights.fold(&node.below);
             place.below.node = node.id;
@@ -79,16 +83,57 @@ pub(super) fn step(
     0
 }
 
+/// Makes `key` that of the edge over the name; `slot` of it says how the directory compares names, and
+/// the name is folded accordingly. Returns 0 or the fault.
+///
+/// A function of its own, so that what it needs is not on the stack when [`classify`] runs.
+#[inline(never)]
+fn name(key: &mut LongEdgeKey, slot: u32, from: &Inherited, address: u64, len: u32) -> u32 {
+    let how = key.slot;
+    key.slot = slot;
+    key.node = from.node;
+    if how != fold::EXACTLY {
+        key.node |= FOLDED;
+        if from.edges != 0 {
+            // Names that are not ASCII beneath this node: nothing can be told from them.
+            clear(key, 1);
+            key.name[0] = INEXACT;
+            // SAFETY: a long key begins like a short one, and its name is cleared so far.
+            if EDGES.get_ptr(unsafe { &*ptr::from_ref(key).cast::<EdgeKey>() }).is_some() {
+                return Reason::CaseInsensitive as u32;
+            }
+        }
+    }
+    clear(key, len);
+    // Masked where the verifier, which has forgotten the bound, sees it.
+    let bounded = super::opaque(len) & 255;
+    // SAFETY: at most 255 bytes.
+    if !unsafe { copy_name((&raw mut key.name).cast(), bounded, address) } {
+        return Reason::Unreadable as u32;
+    }
+    if how != fold::EXACTLY && !fold::fold(key, len, words(len), how) {
+        return Reason::CaseInsensitive as u32;
+    }
+    0
+}
+
+/// How many words of a key are looked at for a name.
+#[inline(always)]
+fn words(len: u32) -> u32 {
+    let words = if len <= SHORT_NAME as u32 { SHORT_NAME / 8 } else { (LONG_NAME + 1) / 8 };
+    words as u32
+}
+
 /// Zeroes what the name will not fill, as far as it is looked at.
 #[inline(always)]
 fn clear(key: &mut LongEdgeKey, len: u32) {
-    let words = (&raw mut key.name).cast::<u64>();
-    let count = if len <= SHORT_NAME as u32 { SHORT_NAME / 8 } else { (LONG_NAME + 1) / 8 };
+    let name = (&raw mut key.name).cast::<u64>();
+    let count = words(len);
     for word in 0..(LONG_NAME + 1) / 8 {
-        if word >= count {
+        if word as u32 >= count {
             break;
         }
         // SAFETY: within the name; word by word, for a byte-wise loop costs eight times that.
-        unsafe { words.add(word).write_volatile(0) };
+        unsafe { name.add(word).write_volatile(0) };
     }
 }

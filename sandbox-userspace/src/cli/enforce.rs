@@ -6,6 +6,8 @@ use crate::kernel::features::HookFact;
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
+use crate::session::guard::Watch;
+use crate::session::mounts::{Follower, Plan};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
 use crate::session::state::Registry;
@@ -22,6 +24,8 @@ pub(super) struct Bpf {
     pub(super) way: Way,
     pub(super) hooks: Vec<HookFact>,
     pub(super) policy: CompiledPolicy,
+    /// What the policy came from; taken by the one session.
+    pub(super) plan: Option<Plan>,
 }
 
 impl Kernel for Bpf {
@@ -29,7 +33,9 @@ impl Kernel for Bpf {
         let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let mut share = self.share(&name)?;
         match self.fill(&mut share, cgroup) {
-            Ok(ring) => Ok(Enforced { guard: Box::new(share), source: Box::new(ring) }),
+            Ok((ring, watch)) => {
+                Ok(Enforced { guard: Box::new(share), source: Box::new(ring), watch })
+            }
             Err(RunError::Enforce { message, help }) => {
                 let left = self.give_back(share).err();
                 let left = left.map(|error| format!("; and cannot undo it: {error:#}"));
@@ -63,7 +69,11 @@ impl Bpf {
         Ok(aside.map_or(Ok(()), Aside::discard)?)
     }
 
-    fn fill(&mut self, share: &mut Share, cgroup: &Cgroup) -> Result<Ring, RunError> {
+    fn fill(
+        &mut self,
+        share: &mut Share,
+        cgroup: &Cgroup,
+    ) -> Result<(Ring, Option<Box<dyn Watch>>), RunError> {
         let error = |what: &'static str| move |error: EngineError| refused(what, error);
         share.of_cgroup(cgroup.id).map_err(error("join the engine"))?;
         share.attach((&cgroup.path, cgroup.id), "").map_err(error("attach the cgroup programs"))?;
@@ -72,7 +82,9 @@ impl Bpf {
             .map_err(|error| refused("prove that this kernel denies", error))?;
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
-        let patterns = share.publish(std::mem::take(&mut self.policy));
+        let devs = self.policy.roots.iter().map(|(dev, _)| *dev);
+        self.policy.eras = share.engine().eras(devs).map_err(error("number the file systems"))?;
+        let patterns = share.publish(self.policy.clone());
         let subject = Subject {
             session: share.number(),
             slot: share.slots().0,
@@ -84,7 +96,11 @@ impl Bpf {
             .engine()
             .admit(cgroup.id, cgroup.parent, subject, &held)
             .map_err(error("put the policy in force"))?;
-        Ok(ring)
+        drop(held);
+        let Some(plan) = self.plan.take() else { return Ok((ring, None)) };
+        let mut follower = Follower::new(plan, std::mem::take(&mut self.policy));
+        follower.begin(share).map_err(|error| refused("follow the mounts", error))?;
+        Ok((ring, Some(Box::new(follower))))
     }
 }
 

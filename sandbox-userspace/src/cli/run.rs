@@ -5,8 +5,9 @@ use super::enforce::Bpf;
 use crate::engine::{Engines, Identity};
 use crate::kernel::features::{self, Facts};
 use crate::kernel::mounts::MountTable;
-use crate::policy;
+use crate::policy::{self, linked};
 use crate::session::cgroup::CgroupTree;
+use crate::session::mounts::{Changes, Plan, SharedTable};
 use crate::session::orphan::{self, Finding};
 use crate::session::run::{Request, RunError};
 use crate::session::state::{RUN, Registry};
@@ -17,6 +18,7 @@ use crate::sinks::{Level, Output};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 /// Arguments of `sandbox run`.
 #[derive(Debug, clap::Args)]
@@ -99,6 +101,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let id = SessionId::random()
         .map_err(|error| Failure::new(format!("cannot make a session id: {error}")))?;
 
+    let changes = Changes::open()
+        .map_err(|error| Failure::new(format!("cannot watch /proc/self/mountinfo: {error}")))?;
     let mounts = MountTable::read(None).map_err(Failure::new)?;
     let context = policy::Context {
         home: user.home.clone(),
@@ -106,12 +110,23 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
-    let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(bad_policy)?;
+    let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
+    let (mut compiled, warnings) =
+        policy::compile_placed(&policy, &context, &placed, &mounts, &[]).map_err(bad_policy)?;
     for warning in warnings {
         output.notice(Level::Warning, &warning.to_string());
     }
+    let linked = linked::find(&placed, policy.defaults, &mounts, linked::ENTRIES);
+    for gap in &linked.gaps {
+        output.notice(Level::Warning, &gap.to_string());
+    }
+    compiled.linked = linked.files;
 
-    let show = move |dev, components: &[Vec<u8>]| mounts.show(dev, components);
+    let table = SharedTable::new(RwLock::new(mounts));
+    let shown = table.clone();
+    let show = move |dev, components: &[Vec<u8>]| {
+        shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
+    };
     output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
     let request = Request {
         id,
@@ -124,7 +139,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;
-    let mut kernel = Bpf { registry, engines, tree, layout, way, hooks, policy: compiled };
+    let plan = Some(Plan { policy, context, placed, table, changes, registry: registry.clone() });
+    let mut kernel = Bpf { registry, engines, tree, layout, way, hooks, policy: compiled, plan };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 

@@ -35,6 +35,9 @@ pub(super) struct Claimed {
     owner: [u8; NAME],
     /// Cgroup ids of the session and of its canary; 0 where there is none yet.
     cgroups: [u64; 2],
+    /// Policy slots beside its numbers, of policies that took the place of the first: the one in force, and
+    /// the one that is being entered or withdrawn. 0 where there is none.
+    slots: [u32; 2],
 }
 
 // SAFETY: the derives above show that every bit pattern is valid and that there is no padding.
@@ -59,8 +62,12 @@ pub struct Share {
     owner: String,
     number: u32,
     claimed: Claimed,
-    /// What its slot holds, where this process entered it.
+    /// The slot of the policy in force.
+    slot: u32,
+    /// What it holds, where this process entered it.
     policy: Option<CompiledPolicy>,
+    /// Whether a slot that is not in force may hold something.
+    pub(super) left: bool,
 }
 
 impl Engine {
@@ -72,7 +79,7 @@ impl Engine {
             .mode(0o700)
             .create(&place)
             .map_err(|source| EngineError::Pins { path: place, source })?;
-        let claimed = Claimed { owner: name, cgroups: [0; 2] };
+        let claimed = Claimed { owner: name, cgroups: [0; 2], slots: [0; 2] };
         let number = match self.number(claimed) {
             Ok(number) => number,
             Err(error) => {
@@ -81,20 +88,27 @@ impl Engine {
                 return Err(error);
             }
         };
-        Ok(Share { engine: self, owner: owner.into(), number, claimed, policy: None })
+        let owner = owner.into();
+        Ok(Share { engine: self, owner, number, claimed, slot: number, policy: None, left: false })
     }
 
     /// Takes the next numbers and writes the claim down.
     fn number(&mut self, claimed: Claimed) -> Result<u32, EngineError> {
-        let next = self.maps.next.get(&0, 0).map_err(EngineError::map("NEXT"))?;
-        // 0 is nobody's.
-        let number = next.max(1);
-        let after = number.checked_add(NUMBERS).ok_or(EngineError::NoNumbers)?;
-        self.maps.next.set(0, after, 0).map_err(EngineError::map("NEXT"))?;
+        let number = self.take_numbers(NUMBERS)?;
         match self.maps.claims.insert(number, claimed, NOT_YET) {
             Err(error) if errno(&error) == Some(libc::E2BIG) => Err(EngineError::Full(SESSIONS)),
             other => other.map_err(EngineError::map("CLAIMS")).map(|()| number),
         }
+    }
+
+    /// Takes numbers that nobody had; under the lock.
+    fn take_numbers(&mut self, count: u32) -> Result<u32, EngineError> {
+        let next = self.maps.next.get(&0, 0).map_err(EngineError::map("NEXT"))?;
+        // 0 is nobody's.
+        let number = next.max(1);
+        let after = number.checked_add(count).ok_or(EngineError::NoNumbers)?;
+        self.maps.next.set(0, after, 0).map_err(EngineError::map("NEXT"))?;
+        Ok(number)
     }
 
     /// The share of an owner, made by whatever process; `None` where it has nothing here.
@@ -111,12 +125,14 @@ impl Engine {
             owner: owner.into(),
             number,
             claimed,
+            slot: if claimed.slots[0] == 0 { number } else { claimed.slots[0] },
             policy: None,
+            left: true,
         }))
     }
 
     /// Gives back what owners left who have no directory here any more.
-    pub(super) fn forget_strangers(&mut self) -> Result<(), EngineError> {
+    pub(super) fn forget_strangers(&mut self, held: &Held) -> Result<(), EngineError> {
         let mut strangers = Vec::new();
         for entry in &self.maps.claims {
             let (number, claimed) = entry.map_err(EngineError::map("CLAIMS"))?;
@@ -128,7 +144,8 @@ impl Engine {
             }
         }
         for (number, claimed) in strangers {
-            self.give_back(number, claimed, number..number + NUMBERS)?;
+            let slots = (number..number + NUMBERS).chain(claimed.slots);
+            self.give_back(number, claimed, slots, held)?;
         }
         Ok(())
     }
@@ -140,15 +157,16 @@ impl Engine {
         number: u32,
         claimed: Claimed,
         slots: impl IntoIterator<Item = u32>,
+        held: &Held,
     ) -> Result<(), EngineError> {
         for cgroup in claimed.cgroups.into_iter().filter(|cgroup| *cgroup != 0) {
             gone("SUBJECTS", self.maps.subjects.remove(&cgroup))?;
-            self.renew(|_| Ok(()))?;
+            self.renew(held)?;
             sweep::cgroup(&mut self.maps, cgroup)?;
         }
         gone("RINGS", self.maps.rings.remove(&number))?;
         gone("LOST", self.maps.lost.remove(&number))?;
-        for slot in slots {
+        for slot in slots.into_iter().filter(|slot| *slot != 0) {
             sweep::slot(&mut self.maps, slot)?;
         }
         gone("CLAIMS", self.maps.claims.remove(&number))
@@ -197,6 +215,42 @@ impl Share {
         claims.insert(self.number, self.claimed, 0).map_err(EngineError::map("CLAIMS"))
     }
 
+    /// The session's cgroup.
+    pub(super) fn cgroup(&self) -> u64 {
+        self.claimed.cgroups[0]
+    }
+
+    /// Takes a slot for another policy, and writes that down.
+    pub(super) fn take_slot(&mut self, _held: &Held) -> Result<u32, EngineError> {
+        let slot = self.engine.take_numbers(1)?;
+        self.note_slots([self.claimed.slots[0], slot])?;
+        Ok(slot)
+    }
+
+    /// Writes down that the policy in force is now `new`, in `slot`; returns what was before, which is still
+    /// to be withdrawn.
+    pub(super) fn in_force(
+        &mut self,
+        slot: u32,
+        new: CompiledPolicy,
+    ) -> (u32, Option<CompiledPolicy>) {
+        let old = (std::mem::replace(&mut self.slot, slot), self.policy.replace(new));
+        // Both are written down already; in which order matters to nobody.
+        let _ = self.note_slots([slot, old.0]);
+        old
+    }
+
+    fn note_slots(&mut self, slots: [u32; 2]) -> Result<(), EngineError> {
+        self.claimed.slots = slots;
+        let claims = &mut self.engine.maps.claims;
+        claims.insert(self.number, self.claimed, 0).map_err(EngineError::map("CLAIMS"))
+    }
+
+    /// Empties a slot of which nobody knows what is in it.
+    pub(super) fn empty(&mut self, slot: u32) -> Result<(), EngineError> {
+        sweep::slot(&mut self.engine.maps, slot)
+    }
+
     /// Makes the ring of its denials, once. Readable (epoll) when records wait.
     pub fn ring(&mut self) -> Result<Ring, EngineError> {
         let cpus = nr_cpus().map_err(|(_, error)| EngineError::Cpus(error))?;
@@ -231,8 +285,8 @@ impl Share {
     }
 
     /// Enters the session's policy into its slot, see [`Engine::publish`].
-    pub fn publish(&mut self, policy: CompiledPolicy) -> Result<u32, EngineError> {
-        let patterns = self.engine.publish(self.number, &policy)?;
+    pub fn publish(&mut self, mut policy: CompiledPolicy) -> Result<u32, EngineError> {
+        let patterns = self.engine.publish(self.number, &mut policy)?;
         self.policy = Some(policy);
         Ok(patterns)
     }
@@ -243,13 +297,15 @@ impl Share {
         // Every part is tried; what fails is told, and done by the next start.
         let place = self.engine.remove_place(&self.owner);
         let withdrawn = match &self.policy {
-            Some(policy) => self.engine.withdraw(self.number, policy),
+            Some(policy) => self.engine.withdraw(self.slot, policy),
             None => Ok(()),
         };
-        // Who published has seen its canary's slot emptied as well.
-        let count = if self.policy.is_some() && withdrawn.is_ok() { 0 } else { NUMBERS };
-        let slots = self.number..self.number + count;
-        let given = self.engine.give_back(self.number, self.claimed, slots);
+        // Who published has seen its canary's slot emptied as well, and those of former policies.
+        let known = self.policy.is_some() && withdrawn.is_ok() && !self.left;
+        let count = if known { 0 } else { NUMBERS };
+        let others = if known { [0; 2] } else { self.claimed.slots };
+        let slots = (self.number..self.number + count).chain(others);
+        let given = self.engine.give_back(self.number, self.claimed, slots, held);
         place.and(withdrawn).and(given)?;
         engines::set_aside_if_idle(&self.engine.pins, held)
     }
@@ -292,7 +348,7 @@ mod tests {
         assert_eq!(name("0123abcd"), Some(*b"0123abcd"));
         assert_eq!(name(""), None);
         assert_eq!(name("0123abcde"), None);
-        let claimed = Claimed { owner: *b"doctor\0\0", cgroups: [0; 2] };
+        let claimed = Claimed { owner: *b"doctor\0\0", cgroups: [0; 2], slots: [0; 2] };
         assert!(claimed.is_of("doctor") && !claimed.is_of("doct") && !claimed.is_of(""));
     }
 }

@@ -87,7 +87,7 @@ impl Engines {
         let pins = self.pins(&identity);
         let mut kept = false;
         if pins.exists() {
-            match Engine::adopt(&pins).and_then(whole) {
+            match Engine::adopt(&pins).and_then(|engine| whole(engine, held)) {
                 Ok(engine) => return Ok(engine),
                 Err(error) => {
                     if is_used(&pins)? {
@@ -116,7 +116,7 @@ impl Engines {
         if kept {
             self.keep(&identity, held)?;
         }
-        Engine::adopt(&pins).and_then(whole)
+        Engine::adopt(&pins).and_then(|engine| whole(engine, held))
     }
 
     /// Makes the directory, or refuses one that others could have prepared.
@@ -232,10 +232,10 @@ impl Engines {
 }
 
 /// An engine of which nothing is missing, without what killed processes left in it.
-fn whole(mut engine: Engine) -> Result<Engine, EngineError> {
+fn whole(mut engine: Engine, held: &Held) -> Result<Engine, EngineError> {
     private(&engine.pins)?;
     links::verify(&engine)?;
-    engine.forget_strangers()?;
+    engine.forget_strangers(held)?;
     Ok(engine)
 }
 

@@ -189,6 +189,9 @@ pub enum EngineError {
     /// The number of processors, which values by processor take.
     #[error("cannot count the processors")]
     Cpus(#[source] io::Error),
+    /// The lock of all sessions.
+    #[error("cannot take the lock of all sessions")]
+    Lock(#[source] crate::session::state::StateError),
     /// A task's label could not be read.
     #[error("cannot read the label of a task")]
     Label {

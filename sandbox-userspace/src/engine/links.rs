@@ -28,7 +28,7 @@ const NOTED_KEY: u32 = 256;
 /// Everything that is pinned in `links`, by key of `ATTACHED`.
 fn places() -> impl Iterator<Item = (u32, &'static str, Need)> {
     let hooks = LSM_HOOKS.iter().map(|(hook, need)| (*hook as u32, hook.name(), *need));
-    hooks.chain((NOTED_KEY..).zip(NOTED).map(|(key, name)| (key, *name, Need::Required)))
+    hooks.chain((NOTED_KEY..).zip(NOTED).map(|(key, (name, _))| (key, *name, Need::Required)))
 }
 
 /// The link that is pinned at `path`.

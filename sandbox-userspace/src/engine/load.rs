@@ -84,9 +84,14 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
 
-/// Functions on whose return something is noted; no hooks, they deny nothing: a new pseudo-terminal, and
-/// directories that have another place than before.
-pub(super) const NOTED: &[&str] = &["devpts_pty_new", "vfs_rename", "vfs_rmdir"];
+/// Programs on the return of kernel functions, with the functions; they note something and deny nothing: a
+/// new pseudo-terminal, directories that have another place than before, and the end of superblocks.
+pub(super) const NOTED: &[(&str, &str)] = &[
+    ("devpts_pty_new", "devpts_pty_new"),
+    ("vfs_rename", "vfs_rename"),
+    ("vfs_rmdir", "vfs_rmdir"),
+    ("sb_delete", "security_sb_delete"),
+];
 
 /// The environment variable that, set to `off`, has every place looked up anew: for comparison.
 const NODE_CACHE: &str = "SANDBOX_NODE_CACHE";
@@ -171,8 +176,8 @@ pub(super) fn load(
             return Err(EngineError::NoHook(hook.name()));
         }
     }
-    for name in NOTED {
-        pin(attach_noted(&mut ebpf, name, &btf)?, &links, name)?;
+    for (name, function) in NOTED {
+        pin(attach_noted(&mut ebpf, name, function, &btf)?, &links, name)?;
     }
     for hook in CGROUP_HOOKS {
         let (name, path) = (hook.name(), programs.join(hook.name()));
@@ -236,14 +241,19 @@ fn attach_lsm(
     Ok(true)
 }
 
-fn attach_noted(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<FdLink, EngineError> {
+fn attach_noted(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    function: &str,
+    btf: &Btf,
+) -> Result<FdLink, EngineError> {
     let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
     let attach = |source: ProgramError| {
         let hint = hint(&source);
         EngineError::Attach { name, hint, source: Box::new(source) }
     };
     let program: &mut FExit = program.try_into().map_err(attach)?;
-    program.load(name, btf).map_err(attach)?;
+    program.load(function, btf).map_err(attach)?;
     let id = program.attach().map_err(attach)?;
     program.take_link(id).map(Into::into).map_err(attach)
 }

@@ -9,7 +9,9 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey};
+use sandbox_common::path::{
+    DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
+};
 use sandbox_common::pattern::Patterns;
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
 use std::path::Path;
@@ -20,8 +22,11 @@ pub(super) struct Maps {
     /// Task storage: values are read by pidfd, with `kernel::bpf`.
     pub(super) labels: MapData,
     pub(super) roots: HashMap<MapData, RootKey, Root>,
+    /// By superblock number; of the engine, not of a session: it only grows.
+    pub(super) deaths: HashMap<MapData, u32, u32>,
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
+    pub(super) linked: HashMap<MapData, LinkedKey, Linked>,
     pub(super) patterns: ArrayOfMaps<MapData, Array<MapData, Patterns>>,
     /// The same, for what aya has no call for.
     pub(super) patterns_raw: MapData,
@@ -75,8 +80,10 @@ impl Maps {
             subjects: map(dir, "SUBJECTS")?,
             labels: labels(dir)?,
             roots: map(dir, "ROOTS")?,
+            deaths: map(dir, "DEATHS")?,
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
+            linked: map(dir, "LINKED")?,
             patterns: map(dir, "PATTERNS")?,
             patterns_raw: MapData::from_pin(dir.join("PATTERNS"))
                 .map_err(EngineError::map("PATTERNS"))?,

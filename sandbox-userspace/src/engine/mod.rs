@@ -10,6 +10,7 @@ mod load;
 mod maps;
 pub(crate) mod modify_return;
 mod publish;
+mod replace;
 mod sweep;
 
 pub use claims::Share;
@@ -82,13 +83,13 @@ impl Engine {
         cgroup: u64,
         parent: Parent,
         subject: Subject,
-        _held: &Held,
+        held: &Held,
     ) -> Result<(), EngineError> {
         // The directory of all sessions' cgroups goes with the last of them, and comes back as another.
         let alone = self.maps.subjects.keys().next().is_none();
         let subjects = &mut self.maps.subjects;
         subjects.insert(cgroup, subject, 0).map_err(EngineError::map("SUBJECTS"))?;
-        let admitted = self.renew(|control| {
+        let admitted = self.control(held, |control| {
             if alone {
                 control.parents = Default::default();
             }
@@ -106,14 +107,20 @@ impl Engine {
     }
 
     /// Ends a session: labelled tasks that still live are denied everything.
-    pub fn dismiss(&mut self, cgroup: u64, _held: &Held) -> Result<(), EngineError> {
+    pub fn dismiss(&mut self, cgroup: u64, held: &Held) -> Result<(), EngineError> {
         self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))?;
-        self.renew(|_| Ok(()))
+        self.renew(held)
     }
 
-    /// Has tasks look up their subjects anew, of which they keep copies. Under the lock.
-    fn renew(
+    /// Has tasks look up their subjects anew, of which they keep copies.
+    fn renew(&mut self, held: &Held) -> Result<(), EngineError> {
+        self.control(held, |_| Ok(()))
+    }
+
+    /// Changes `CONTROL`, and has tasks look up their subjects anew.
+    fn control(
         &mut self,
+        _held: &Held,
         change: impl FnOnce(&mut Control) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;

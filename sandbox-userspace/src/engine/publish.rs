@@ -2,20 +2,49 @@
 
 use super::claims::{NOT_YET, errno};
 use super::{Engine, EngineError, sweep};
-use crate::policy::compiled::CompiledPolicy;
+use crate::policy::compiled::{CompiledPolicy, Edge};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
+use sandbox_common::fold::FOLDED;
 use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LONG_NAME, LongEdgeKey, RootKey, SHORT_NAME};
+use sandbox_common::path::{
+    DeviceKey, EdgeKey, LONG_NAME, LinkedKey, LongEdgeKey, RootKey, SHORT_NAME,
+};
 use sandbox_common::subject::{NO_PATTERNS, PATTERN_SETS};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 impl Engine {
-    /// Enters a policy as `slot`; returns where its patterns are, see [`Subject::patterns`]. No subject
-    /// may use the slot yet; on an error it stays empty.
+    /// The present eras of superblock numbers (see [`RootKey::era`]), counted from now on. Read them
+    /// *before* the mount table that is compiled: a superblock that ends in between is then known as
+    /// ended.
+    pub fn eras(
+        &mut self,
+        devs: impl IntoIterator<Item = u32>,
+    ) -> Result<HashMap<u32, u32>, EngineError> {
+        let deaths = &mut self.maps.deaths;
+        let mut era = |dev: u32| match deaths.get(&dev, 0) {
+            // Another session may begin to count it at this moment.
+            Err(MapError::KeyNotFound) => match deaths.insert(dev, 0, NOT_YET) {
+                Err(other) if errno(&other) == Some(libc::EEXIST) => deaths.get(&dev, 0),
+                other => other.map(|()| 0),
+            },
+            known => known,
+        };
+        // 0 stands for those that nobody knows.
+        devs.into_iter()
+            .filter(|dev| *dev != 0)
+            .map(|dev| Ok((dev, era(dev).map_err(EngineError::map("DEATHS"))?)))
+            .collect()
+    }
+
+    /// Enters a policy as `slot`, with the eras that it does not have yet; returns where its patterns are,
+    /// see [`Subject::patterns`]. No subject may use the slot yet; on an error it stays empty.
     ///
     /// [`Subject::patterns`]: sandbox_common::subject::Subject::patterns
-    pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<u32, EngineError> {
+    pub fn publish(&mut self, slot: u32, policy: &mut CompiledPolicy) -> Result<u32, EngineError> {
+        let devs = policy.roots.iter().map(|(dev, _)| *dev);
+        let unknown: Vec<u32> = devs.filter(|dev| !policy.eras.contains_key(dev)).collect();
+        policy.eras.extend(self.eras(unknown)?);
         let entered = self.enter(slot, policy).and_then(|()| self.enter_patterns(slot, policy));
         if entered.is_err() {
             // The error to tell is the first one.
@@ -56,11 +85,11 @@ impl Engine {
     fn enter(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
         let maps = &mut self.maps;
         for (dev, root) in &policy.roots {
-            let key = RootKey { slot, dev: *dev };
+            let key = root_key(slot, *dev, &policy.eras);
             maps.roots.insert(key, root, 0).map_err(EngineError::map("ROOTS"))?;
         }
-        for edge in &policy.edges {
-            match name_key(slot, edge.from, &edge.name) {
+        for (from, edge) in edges(policy) {
+            match name_key(slot, from, &edge.name) {
                 NameKey::Short(key) => {
                     maps.edges.insert(key, edge.to, 0).map_err(EngineError::map("EDGES"))?;
                 }
@@ -71,6 +100,10 @@ impl Engine {
                 }
                 NameKey::None => return Err(EngineError::Name(edge.name.clone())),
             }
+        }
+        for file in &policy.linked {
+            let key = LinkedKey { ino: file.ino, slot, dev: file.dev };
+            maps.linked.insert(key, file.linked, 0).map_err(EngineError::map("LINKED"))?;
         }
         for device in &policy.devices {
             let key = DeviceKey { slot, kind: device.kind, dev: device.dev };
@@ -107,14 +140,18 @@ impl Engine {
         let maps = &mut self.maps;
         let patterns = policy.patterns.as_ref().map_or(Ok(()), |_| sweep::patterns(maps, slot));
         for (dev, _) in &policy.roots {
-            note("ROOTS", maps.roots.remove(&RootKey { slot, dev: *dev }));
+            note("ROOTS", maps.roots.remove(&root_key(slot, *dev, &policy.eras)));
         }
-        for edge in &policy.edges {
-            match name_key(slot, edge.from, &edge.name) {
+        for (from, edge) in edges(policy) {
+            match name_key(slot, from, &edge.name) {
                 NameKey::Short(key) => note("EDGES", maps.edges.remove(&key)),
                 NameKey::Long(key) => note("LONG_EDGES", maps.long_edges.remove(&key)),
                 NameKey::None => {}
             }
+        }
+        for file in &policy.linked {
+            let key = LinkedKey { ino: file.ino, slot, dev: file.dev };
+            note("LINKED", maps.linked.remove(&key));
         }
         for device in &policy.devices {
             let key = DeviceKey { slot, kind: device.kind, dev: device.dev };
@@ -132,6 +169,16 @@ impl Engine {
         }
         patterns.and(first)
     }
+}
+
+fn root_key(slot: u32, dev: u32, eras: &HashMap<u32, u32>) -> RootKey {
+    RootKey { slot, dev, era: eras.get(&dev).copied().unwrap_or_default() }
+}
+
+/// Every edge and the `node` of its key.
+fn edges(policy: &CompiledPolicy) -> impl Iterator<Item = (u32, &Edge)> {
+    let exact = policy.edges.iter().map(|edge| (edge.from, edge));
+    exact.chain(policy.folded.iter().map(|edge| (edge.from | FOLDED, edge)))
 }
 
 /// LPM tries answer a missing key with the plain system call error.

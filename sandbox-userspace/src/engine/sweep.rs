@@ -28,6 +28,7 @@ pub(super) fn slot(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     sweep!(roots, "ROOTS", key => key.slot);
     sweep!(edges, "EDGES", key => key.slot);
     sweep!(long_edges, "LONG_EDGES", key => key.slot);
+    sweep!(linked, "LINKED", key => key.slot);
     sweep!(devices, "DEVICES", key => key.slot);
     sweep!(net4, "NET4", key => key.data().slot);
     sweep!(net6, "NET6", key => key.data().slot);

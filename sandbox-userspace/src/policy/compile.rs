@@ -10,6 +10,7 @@ use super::compiled::{CompiledPolicy, Device, Rule};
 use super::decide::{self, Decision};
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
+use super::fold;
 use super::patterns::anchor::{self, Anchored};
 use super::patterns::{self, Compiled};
 use super::ports;
@@ -36,11 +37,42 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    let (anchored, stopped) = anchor::anchor(&placed, table);
-    let mut tries = Tries::new(policy, table, &placed, &anchored);
-    tries.put_rules(&placed);
+    compile_placed(policy, context, &placed, table, &[])
+}
+
+/// As [`compile`], for rules that were tied to their paths before, and with what they denied under former
+/// mount tables.
+///
+/// A session whose mounts change keeps the paths that its rules had when it began: symbolic links are
+/// not followed again, for the agent may have planted some since. What was closed when something was
+/// mounted over it, or when its mount was taken away, stays closed: members may still reach it.
+pub fn compile_placed(
+    policy: &Policy,
+    context: &Context,
+    placed: &[Placed],
+    table: &MountTable,
+    former: &[Denial],
+) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
+    let devs = former.iter().map(|denial| denial.dev);
+    let (mut anchored, stopped) = anchor::anchor(placed, table, devs);
+    let known: HashSet<Anchored> = anchored.iter().cloned().collect();
+    anchored
+        .extend(former.iter().filter_map(Denial::pattern).filter(|former| !known.contains(former)));
+    let mut tries = Tries::new(policy, table, placed, &anchored);
+    tries.put_rules(placed);
     tries.put_mounts();
-    tries.report_closed(&placed);
+    for Denial { dev, what } in former {
+        match what {
+            What::Place { place, kind, part, rule } => {
+                let mark = Mark { allow: false, rule: *rule, crossing: false };
+                tries.put(*dev, place, *kind, &[*part], mark);
+            }
+            What::Pattern(_) => {
+                tries.by_dev.entry(*dev).or_default();
+            }
+        }
+    }
+    tries.report_closed(placed);
     for stop in stopped {
         tries.warn_stopped(stop.rule, &to_path(&stop.point));
     }
@@ -60,6 +92,7 @@ pub fn compile(
         let root = trie.emit(policy.defaults, &mut last_id, &mut compiled.edges);
         compiled.roots.push((dev, root));
     }
+    compiled.folded = fold::folded(&compiled.edges);
     if let Some(Compiled { patterns, starts }) = patterns {
         for (dev, root) in &mut compiled.roots {
             root.below.pattern = starts.get(dev).copied().unwrap_or(0);
@@ -68,6 +101,56 @@ pub fn compile(
     }
     ports::compile(&policy.network, &mut compiled);
     Ok((compiled, warnings))
+}
+
+/// What a rule denies under some mount table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Denial {
+    /// The superblock: `s_dev`, kernel encoding.
+    pub dev: u32,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Place { place: Components, kind: Kind, part: Part, rule: u32 },
+    Pattern(Placed),
+}
+
+impl Denial {
+    fn pattern(&self) -> Option<Anchored> {
+        match &self.what {
+            What::Place { .. } => None,
+            What::Pattern(rule) => Some(Anchored { dev: self.dev, rule: rule.clone() }),
+        }
+    }
+}
+
+/// What rules deny under a mount table. Patterns that hold everywhere are not among it: they do anyway.
+pub fn denials(policy: &Policy, placed: &[Placed], table: &MountTable) -> Vec<Denial> {
+    let (anchored, _) = anchor::anchor(placed, table, []);
+    let mut found = Vec::new();
+    for rule in placed.iter().filter(|rule| !rule.allow && rule.tail.is_empty()) {
+        let Some((dev, place)) = table.locate(&rule.path) else { continue };
+        found.extend(rule.scope.parts().iter().map(|part| Denial {
+            dev,
+            what: What::Place { place: place.clone(), kind: rule.kind, part: *part, rule: rule.id },
+        }));
+    }
+    let tries = Tries::new(policy, table, placed, &anchored);
+    for mount in table.visible() {
+        for (kind, part) in kinds_and_parts() {
+            if let Some(Mark { allow: false, rule, .. }) = tries.said(&mount.point, kind, part) {
+                let place = mount.root.clone();
+                let what = What::Place { place, kind, part, rule };
+                found.push(Denial { dev: mount.dev, what });
+            }
+        }
+    }
+    let patterns = anchored.iter().filter(|of| !of.rule.allow && !of.rule.everywhere);
+    let patterns = patterns.map(|of| Denial { dev: of.dev, what: What::Pattern(of.rule.clone()) });
+    found.extend(patterns);
+    found
 }
 
 /// The tries of all superblocks, being filled.

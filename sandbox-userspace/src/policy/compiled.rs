@@ -1,8 +1,9 @@
 //! A compiled policy: what `engine` publishes to one slot.
 
 use sandbox_common::Access;
-use sandbox_common::path::{Node, Root};
+use sandbox_common::path::{Linked, Node, Root};
 use sandbox_common::pattern::Patterns;
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The whole policy of a session in the kernel's terms, still without a slot number.
@@ -11,8 +12,17 @@ pub struct CompiledPolicy {
     /// Superblocks that the policy knows: `s_dev` in the kernel's encoding and the root. That of 0 is
     /// the root of all others.
     pub roots: Vec<(u32, Root)>,
+    /// The eras of superblocks ([`RootKey::era`](sandbox_common::path::RootKey::era)) as they were
+    /// before the mount table was read; of those that are not here, the present one is entered when the
+    /// policy is published.
+    pub eras: HashMap<u32, u32>,
     /// Edges of the tries of all superblocks; node ids are unique over all of them.
     pub edges: Vec<Edge>,
+    /// The same over folded names, for directories without regard to case; see
+    /// [`sandbox_common::fold`].
+    pub folded: Vec<Edge>,
+    /// Files with a second name in a protected place, see [`linked`](super::linked).
+    pub linked: Vec<LinkedFile>,
     /// Device nodes that may be opened.
     pub devices: Vec<Device>,
     /// IPv4 prefixes and their port sets.
@@ -36,6 +46,17 @@ pub struct Edge {
     pub name: Vec<u8>,
     /// The node beneath.
     pub to: Node,
+}
+
+/// A file that has more than one name, one of them in a protected place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkedFile {
+    /// `super_block.s_dev`, kernel encoding.
+    pub dev: u32,
+    /// `inode.i_ino`.
+    pub ino: u64,
+    /// What holds for all its names.
+    pub linked: Linked,
 }
 
 /// A device node that may be opened.

@@ -8,7 +8,9 @@ pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
 pub mod expand;
+mod fold;
 pub mod glob;
+pub mod linked;
 mod parse;
 #[cfg(test)]
 mod parse_tests;
@@ -23,7 +25,7 @@ pub mod source;
 mod trie;
 pub mod workspace;
 
-pub use compile::compile;
+pub use compile::{Denial, compile, compile_placed, denials};
 pub use diagnostic::PolicyError;
 pub use expand::Context;
 pub use parse::LIST_KEYS;

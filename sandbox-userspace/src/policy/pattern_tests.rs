@@ -325,7 +325,7 @@ proptest! {
         let policy = load_text("p.toml", text.clone()).unwrap();
         let placed = expand(&policy, &context()).unwrap();
         let (compiled, _) = compile(&policy, &context(), &table).unwrap();
-        let anchored = anchor(&placed, &table).0;
+        let anchored = anchor(&placed, &table, []).0;
         let walker = walker(&compiled);
         let opens = |rule: &Placed, kind: Kind, place: &Components| {
             rule.allow && rule.kind == kind && decide::depth(rule, place).is_some()

@@ -9,7 +9,7 @@ use sandbox_common::path::{Inherited, Node, Root, Said};
 use std::collections::BTreeMap;
 
 /// The two halves of a node's rights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     /// The place itself.
     Own,

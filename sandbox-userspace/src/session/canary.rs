@@ -176,9 +176,9 @@ fn prove_in(
     let scratch = Scratch::make(&registry.scratch(share.owner()))?;
     let ports = Ports::bind()?;
     share.of_canary(cell.id)?;
-    let policy = policy(&scratch, &ports);
+    let mut policy = policy(&scratch, &ports);
     let (_, slot) = share.slots();
-    let patterns = share.engine().publish(slot, &policy)?;
+    let patterns = share.engine().publish(slot, &mut policy)?;
     let report = admit(share, patterns, ring, registry, cell, &scratch, &ports);
     let withdrawn = share.engine().withdraw(slot, &policy);
     let report = report?;

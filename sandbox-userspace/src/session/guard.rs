@@ -1,10 +1,11 @@
 //! What a session needs of the kernel side: an edge, so that the rest is testable without it.
 
 use super::SessionId;
-use super::state::Held;
+use super::state::{Held, Registry};
 use crate::engine::events::{DecodeError, Record, Ring};
 use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Share};
-use std::collections::BTreeSet;
+use crate::policy::compiled::CompiledPolicy;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -17,6 +18,15 @@ pub trait Guard {
     fn dismiss(&mut self, cgroup: u64, held: &Held) -> Result<(), EngineError>;
     /// Detaches the session's cgroup programs.
     fn detach(&mut self) -> Result<(), EngineError>;
+    /// See [`Engine::eras`].
+    fn eras(&mut self, devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError>;
+    /// See [`Share::replace`].
+    fn replace(
+        &mut self,
+        registry: &Registry,
+        new: &CompiledPolicy,
+        usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
     /// Gives back all the rest. The engine itself where nobody needs it any more.
@@ -34,6 +44,19 @@ impl Guard for Share {
 
     fn detach(&mut self) -> Result<(), EngineError> {
         self.detach("")
+    }
+
+    fn eras(&mut self, devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError> {
+        self.engine().eras(devs.iter().copied())
+    }
+
+    fn replace(
+        &mut self,
+        registry: &Registry,
+        new: &CompiledPolicy,
+        usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError> {
+        self.replace(registry, new, usable)
     }
 
     fn lost(&self) -> Result<u64, EngineError> {
@@ -107,4 +130,12 @@ impl Source for Ring {
     fn next(&mut self) -> Option<Result<Record, DecodeError>> {
         self.next()
     }
+}
+
+/// What has to be followed while a session runs.
+pub trait Watch {
+    /// `POLLPRI` or `POLLERR` when something changed.
+    fn wait_on(&self) -> BorrowedFd<'_>;
+    /// Brings the session's policy up to date; the texts are for people.
+    fn follow(&mut self, guard: &mut dyn Guard) -> Vec<String>;
 }

@@ -13,6 +13,7 @@ pub mod guard;
 pub mod host;
 pub mod launch;
 pub mod leftovers;
+pub mod mounts;
 pub mod orphan;
 pub mod privileges;
 pub mod process;

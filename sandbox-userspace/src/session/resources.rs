@@ -2,7 +2,7 @@
 //! reverse order, also when a step in between failed.
 
 use super::cgroup::{Cgroup, CgroupError, CgroupTree};
-use super::guard::{Guard, Source};
+use super::guard::{Guard, Source, Watch};
 use super::leftovers;
 use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
@@ -36,6 +36,8 @@ pub struct Enforced {
     pub guard: Box<dyn Guard>,
     /// Its denials.
     pub source: Box<dyn Source>,
+    /// Its mounts.
+    pub watch: Option<Box<dyn Watch>>,
 }
 
 /// The parts that were made so far.
@@ -99,7 +101,7 @@ impl Resources {
 
     /// Reads the records that wait and returns how many found no room, where that is known.
     pub fn drain(&mut self, output: &mut Output) -> Option<u64> {
-        let Enforced { guard, source } = self.enforced.as_mut()?;
+        let Enforced { guard, source, .. } = self.enforced.as_mut()?;
         while let Some(record) = source.next() {
             output.record(record);
         }
@@ -122,7 +124,7 @@ impl Resources {
             }
         };
         let mut aside = None;
-        if let Some(Enforced { mut guard, source }) = enforced {
+        if let Some(Enforced { mut guard, source, .. }) = enforced {
             drop(source);
             match registry.hold() {
                 Err(error) => step("take the lock", Err(error.to_string())),

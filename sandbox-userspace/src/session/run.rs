@@ -7,7 +7,7 @@ use super::program::{self, ProgramError};
 use super::resources::{Enforced, ResourceError, Resources};
 use super::signals::Signals;
 use super::state::{Registry, State, StateError, Supervisor};
-use super::supervise::{Ending, supervise};
+use super::supervise::{Ending, Heard, supervise};
 use super::terminal::Group;
 use super::user::User;
 use super::{SessionId, tempdir};
@@ -186,9 +186,11 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
         let mut agent = launch(&launching, group, &signals)?;
         drop(entrance);
         output.started(&id, &cgroup.path, &pins, agent.pid.as_raw_nonzero().get());
-        let mut record = |record| output.record(record);
-        supervise(&mut agent, &signals, enforced.source.as_mut(), &mut record)
-            .map_err(RunError::Supervise)
+        let mut heard = |heard| match heard {
+            Heard::Record(record) => output.record(record),
+            Heard::Warning(text) => output.notice(Level::Warning, &text),
+        };
+        supervise(&mut agent, &signals, enforced, &mut heard).map_err(RunError::Supervise)
     })();
     finish(resources, outcome, output)
 }

@@ -1,7 +1,7 @@
 //! While the agent runs: pass signals on, hand the terminal to and fro, read the ring.
 
-use super::guard::Source;
 use super::launch::Agent;
+use super::resources::Enforced;
 use super::signals::{Arrived, Signals};
 use crate::engine::events::{DecodeError, Record};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -11,6 +11,15 @@ use std::io;
 /// Records read before signals get their turn: an agent that floods the ring must not become
 /// deaf to them.
 const BATCH: usize = 256;
+
+/// What comes up while the agent runs.
+#[derive(Debug)]
+pub enum Heard {
+    /// A denial, or one that could not be read.
+    Record(Result<Record, DecodeError>),
+    /// Something the user should know.
+    Warning(String),
+}
 
 /// How the agent's command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +52,10 @@ impl Ending {
 pub fn supervise(
     agent: &mut Agent,
     signals: &Signals,
-    source: &mut dyn Source,
-    record: &mut dyn FnMut(Result<Record, DecodeError>),
+    enforced: &mut Enforced,
+    heard: &mut dyn FnMut(Heard),
 ) -> io::Result<Ending> {
-    let ending = watch(agent, signals, source, record);
+    let ending = watch(agent, signals, enforced, heard);
     let terminal = agent.group.terminal().map_or(Ok(()), super::terminal::Terminal::take_back);
     let ending = ending?;
     terminal?;
@@ -56,13 +65,13 @@ pub fn supervise(
 fn watch(
     agent: &mut Agent,
     signals: &Signals,
-    source: &mut dyn Source,
-    record: &mut dyn FnMut(Result<Record, DecodeError>),
+    enforced: &mut Enforced,
+    heard: &mut dyn FnMut(Heard),
 ) -> io::Result<Ending> {
     loop {
         for _ in 0..BATCH {
-            let Some(next) = source.next() else { break };
-            record(next);
+            let Some(next) = enforced.source.next() else { break };
+            heard(Heard::Record(next));
         }
         while let Some(arrived) = signals.next()? {
             pass_on(agent, arrived)?;
@@ -76,13 +85,27 @@ fn watch(
                 stopped(agent, signals, signal)?;
             }
         }
-        let ring = source.wait_on();
-        let mut wait = [PollFd::new(signals, PollFlags::IN), PollFd::new(&ring, PollFlags::IN)];
-        match poll(&mut wait, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        if wait(signals, enforced)?
+            && let Enforced { guard, watch: Some(watch), .. } = enforced
+        {
+            for text in watch.follow(guard.as_mut()) {
+                heard(Heard::Warning(text));
+            }
         }
     }
+}
+
+/// Waits for anything to happen. True when what is watched changed.
+fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<bool> {
+    let ring = enforced.source.wait_on();
+    let watched = enforced.watch.as_ref().map(|watch| watch.wait_on());
+    let mut wait = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&ring, PollFlags::IN)];
+    wait.extend(watched.as_ref().map(|fd| PollFd::new(fd, PollFlags::PRI)));
+    match poll(&mut wait, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(wait.get(2).is_some_and(|fd| !fd.revents().is_empty()))
 }
 
 fn pass_on(agent: &mut Agent, Arrived { signal, kernel }: Arrived) -> io::Result<()> {

@@ -273,6 +273,10 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Never) => "no session may do this".into(),
         Some(Reason::Moved) => "the task is not in its session's cgroup any more".into(),
         Some(Reason::Foreign) => "the other socket has no path and is not of the session".into(),
+        Some(Reason::CaseInsensitive) => {
+            "in a directory without regard to case the name may be another that rules speak of"
+                .into()
+        }
         None => format!("reason {reason}"),
     };
     match rule {

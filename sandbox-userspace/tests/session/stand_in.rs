@@ -6,6 +6,7 @@ use sandbox_common::Access;
 use sandbox_common::event::{Header, Hook, Kind, Reason};
 use sandbox_userspace::engine::events::{DecodeError, Object, Record};
 use sandbox_userspace::engine::{Aside, EngineError};
+use sandbox_userspace::policy::compiled::CompiledPolicy;
 use sandbox_userspace::session::SessionId;
 use sandbox_userspace::session::cgroup::Cgroup;
 use sandbox_userspace::session::guard::{Guard, Kernels, Source};
@@ -15,7 +16,7 @@ use sandbox_userspace::session::state::{Held, Registry};
 use sandbox_userspace::session::user::User;
 use sandbox_userspace::sinks::explain::Explainer;
 use sandbox_userspace::sinks::{Level, Output};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -71,7 +72,11 @@ impl Kernel for StandIn {
         fs::create_dir_all(pins).unwrap();
         let log = Log::adopt(pins);
         log.say(&format!("enforce beneath level {}", cgroup.parent.level));
-        Ok(Enforced { guard: Box::new(log), source: Box::new(Ring::open(&self.place)) })
+        Ok(Enforced {
+            guard: Box::new(log),
+            source: Box::new(Ring::open(&self.place)),
+            watch: None,
+        })
     }
 }
 
@@ -154,6 +159,19 @@ impl Guard for Log {
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap().trim();
         let cgroup = self.place.tree().open(&self.session()).unwrap();
         Ok(list.lines().any(|line| line == pid).then_some(cgroup.id))
+    }
+
+    fn eras(&mut self, _devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError> {
+        Ok(HashMap::new())
+    }
+
+    fn replace(
+        &mut self,
+        _registry: &Registry,
+        _new: &CompiledPolicy,
+        _usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError> {
+        Ok(true)
     }
 
     fn dismiss(&mut self, cgroup: u64, _held: &Held) -> Result<(), EngineError> {

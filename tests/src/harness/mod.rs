@@ -2,6 +2,7 @@
 
 mod attack;
 mod denial;
+mod disk;
 mod engine;
 mod events;
 mod ground;
@@ -13,6 +14,7 @@ mod traces;
 
 pub(crate) use attack::{Attack, bystander_is_free, member_is_refused};
 pub(crate) use denial::{Denial, Why};
+pub(crate) use disk::{Disk, disregard_case, ext4_image, forget_names, write_fat};
 pub(crate) use engine::{Unkept, engines};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, wait};

@@ -57,25 +57,36 @@ pub(super) fn reopen(path: &Place, flags: i32) -> Outcome {
     content(file, flags)
 }
 
-/// The directory `depth` levels `d` beneath `base`, reached level by level so that no path is too
+/// The directory `depth` levels `level` beneath `base`, reached level by level so that no path is too
 /// long. Missing levels are made if `make`.
-pub(crate) fn deep_directory(base: &Place, depth: usize, make: bool) -> Result<OwnedFd, Errno> {
+pub(crate) fn deep_directory(
+    base: &Place,
+    level: &str,
+    depth: usize,
+    make: bool,
+) -> Result<OwnedFd, Errno> {
     let directory = OFlags::PATH | OFlags::DIRECTORY;
     let mut here = rustix::fs::open(base.path(), directory, Mode::empty())?;
     for _ in 0..depth {
         if make {
-            match rustix::fs::mkdirat(&here, "d", Mode::from(0o755)) {
+            match rustix::fs::mkdirat(&here, level, Mode::from(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        here = rustix::fs::openat(&here, "d", directory, Mode::empty())?;
+        here = rustix::fs::openat(&here, level, directory, Mode::empty())?;
     }
     Ok(here)
 }
 
-pub(super) fn open_deep(base: &Place, depth: usize, name: &str, flags: i32) -> Outcome {
-    let directory = deep_directory(base, depth, false).stage("open(O_PATH)")?;
+pub(super) fn open_deep(
+    base: &Place,
+    level: &str,
+    depth: usize,
+    name: &str,
+    flags: i32,
+) -> Outcome {
+    let directory = deep_directory(base, level, depth, false).stage("open(O_PATH)")?;
     let file =
         rustix::fs::openat(&directory, name, flags_of(flags), Mode::from(0o644)).stage("openat")?;
     content(file, flags)

@@ -52,9 +52,10 @@ pub(crate) enum Operation {
         path: Place,
         flags: i32,
     },
-    /// Opens `name` below `depth` directories `d/d/d…` under `base`, descriptor by descriptor.
+    /// Opens `name` below `depth` directories named `level` under `base`, descriptor by descriptor.
     OpenDeep {
         base: Place,
+        level: String,
         depth: usize,
         name: String,
         flags: i32,
@@ -412,7 +413,9 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::Open { path, flags } => files::open(path, *flags),
         O::Openat2 { path, flags } => files::openat2(path, *flags),
         O::Reopen { path, flags } => files::reopen(path, *flags),
-        O::OpenDeep { base, depth, name, flags } => files::open_deep(base, *depth, name, *flags),
+        O::OpenDeep { base, level, depth, name, flags } => {
+            files::open_deep(base, level, *depth, name, *flags)
+        }
         O::OpenTree { directory, name, flags } => files::open_tree(directory, name, *flags),
         O::Handle { path } => files::handle(path),
         O::OpenHandle { mount, handle, flags } => files::open_handle(mount, handle, *flags),

@@ -20,6 +20,11 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A21", "limits::odd_names"),
     ("D1.12", "limits::depth"),
     ("D1.13", "limits::rule_components_of_every_length"),
+    ("A19", "limits::longer_than_a_path_may_be"),
+    ("A22", "limits::odd_names"),
+    ("D1.11", "limits::deny_in_allow_in_deny"),
+    ("D1.12", "limits::longer_than_a_path_may_be"),
+    ("D1.13", "limits::rule_of_ten_long_names"),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -28,19 +33,31 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("limits::deep_places_cannot_be_written", deep_writes),
         trial("limits::rule_components_of_every_length", components),
         trial("limits::odd_names", odd_names),
+        trial("limits::longer_than_a_path_may_be", long_paths),
+        trial("limits::rule_of_ten_long_names", long_rule),
+        trial("limits::deny_in_allow_in_deny", nested),
     ]
 }
 
 /// Makes `file` below `depth` directories.
 fn deep_file(base: &Place, depth: usize) -> anyhow::Result<()> {
-    let directory = deep_directory(base, depth, true).context("making deep directories")?;
+    named_deep_file(base, "d", depth)
+}
+
+fn named_deep_file(base: &Place, level: &str, depth: usize) -> anyhow::Result<()> {
+    let directory = deep_directory(base, level, depth, true).context("making deep directories")?;
     let flags = OFlags::CREATE | OFlags::WRONLY;
     rustix::fs::openat(&directory, "file", flags, Mode::from(0o644)).context("deep file")?;
     Ok(())
 }
 
 fn open_deep(base: &Place, depth: usize, flags: i32) -> Operation {
-    Operation::OpenDeep { base: base.clone(), depth, name: "file".into(), flags }
+    named_open_deep(base, "d", depth, flags)
+}
+
+fn named_open_deep(base: &Place, level: &str, depth: usize, flags: i32) -> Operation {
+    let (base, level, name) = (base.clone(), level.to_owned(), "file".to_owned());
+    Operation::OpenDeep { base, level, depth, name, flags }
 }
 
 fn depth() -> anyhow::Result<()> {
@@ -159,5 +176,66 @@ fn odd_names() -> anyhow::Result<()> {
     write(&inner, "secret")?;
     let denial = Denial::read(&inner).rule(READ_DENY, rule);
     session.refused("rule with a line break", &open(&inner), &denial)?;
+    session.finish()
+}
+
+/// Longer than `PATH_MAX`: no string holds it, the walk does.
+fn long_paths() -> anyhow::Result<()> {
+    let ground = Ground::new("long-paths")?;
+    let (allowed, denied) = (ground.workspace().join("allowed"), ground.workspace().join("denied"));
+    let (level, depth) = ("l".repeat(200), 30);
+    for base in [&allowed, &denied] {
+        std::fs::create_dir(base)?;
+        named_deep_file(base, &level, depth)?;
+    }
+    let mut session = Session::start(&ground, &Policy::preset().read_deny(RULE))?;
+    let open = |base| named_open_deep(base, &level, depth, libc::O_RDONLY);
+    let denial = Denial::read("").any_object().rule(READ_DENY, RULE);
+    session.refused("6000 bytes, denied", &open(&denied), &denial)?;
+    session.allowed("6000 bytes, allowed", &open(&allowed))?;
+    session.finish()
+}
+
+/// A rule of ten names, each as long as a name can be.
+fn long_rule() -> anyhow::Result<()> {
+    let ground = Ground::new("long-rule")?;
+    let name = "n".repeat(255);
+    let deep = [name.as_str(); 10].join("/");
+    let rule = format!("${{WORKSPACE}}/{deep}/**");
+    let directory = ground.workspace().join(&deep);
+    std::fs::create_dir_all(&directory)?;
+    write(&directory.join("key"), "secret")?;
+    write(&ground.workspace().join(&name).join("file"), "harmless")?;
+    let mut session = Session::start(&ground, &Policy::preset().read_deny(&rule))?;
+    let open = |path: Place| Operation::Open { path, flags: libc::O_RDONLY };
+    let denial = Denial::read("").any_object().rule(READ_DENY, &rule);
+    session.refused("beneath ten long names", &open(directory.join("key")), &denial)?;
+    let above = ground.workspace().join(&name).join("file");
+    session.allowed("beneath one of them", &open(above))?;
+    session.finish()
+}
+
+/// The deepest rule decides.
+fn nested() -> anyhow::Result<()> {
+    let ground = Ground::new("nested")?;
+    let workspace = ground.workspace();
+    std::fs::create_dir_all(workspace.join("a/b/c"))?;
+    for name in ["a/file", "a/b/file", "a/b/c/file", "file"] {
+        write(&workspace.join(name), "content")?;
+    }
+    let (outer, inner) = ("${WORKSPACE}/a/**", "${WORKSPACE}/a/b/c/**");
+    let policy = Policy::preset()
+        .read_deny(outer)
+        .with("files.read.allow", "${WORKSPACE}/a/b/**")
+        .read_deny(inner);
+    let mut session = Session::start(&ground, &policy)?;
+    let open = |path: &Place| Operation::Open { path: path.clone(), flags: libc::O_RDONLY };
+    for (name, rule) in [("a/file", outer), ("a/b/c/file", inner)] {
+        let path = workspace.join(name);
+        session.refused(name, &open(&path), &Denial::read(&path).rule(READ_DENY, rule))?;
+    }
+    for name in ["a/b/file", "file"] {
+        session.allowed(name, &open(&workspace.join(name)))?;
+    }
     session.finish()
 }

@@ -1,11 +1,13 @@
 //! The kernel suite: one file a promise.
 
+mod aliases;
 mod attributes;
 mod bad_input;
 mod daemons;
 mod devices;
 mod doctor;
 mod engine;
+mod folding;
 mod guards;
 mod limits;
 mod lsm;
@@ -20,6 +22,7 @@ mod patterns;
 mod prerequisites;
 mod running;
 mod sockets;
+mod superblocks;
 mod unix;
 mod verifier;
 mod writes;
@@ -35,6 +38,9 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         doctor::ROWS,
         objects::ROWS,
         writes::ROWS,
+        aliases::ROWS,
+        superblocks::ROWS,
+        folding::ROWS,
         moves::ROWS,
         patterns::ROWS,
         attributes::ROWS,
@@ -55,6 +61,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         doctor::trials(),
         engine::trials(),
         objects::trials(),
+        aliases::trials(),
+        superblocks::trials(),
+        folding::trials(),
         writes::trials(),
         moves::trials(),
         patterns::trials(),

@@ -26,15 +26,31 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("D1.7", "objects::member_cannot_read_a_key_in_any_way"),
     ("D1.8", "objects::member_cannot_read_a_key_in_any_way"),
     ("A21", "objects::content_of_allowed_files_is_real"),
+    ("A13", MEMBER),
+    ("A14", MEMBER),
+    ("A15", MEMBER),
+    ("A16", MEMBER),
+    ("A17", MEMBER),
+    ("A18", MEMBER),
+    ("A23", MEMBER),
+    ("D1.1", MEMBER),
+    ("D1.3", MEMBER),
+    ("D1.4", MEMBER),
+    ("D1.5", MEMBER),
+    ("D1.7", MEMBER),
+    ("D1.8", MEMBER),
+    ("D1.20", MEMBER),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        trial("objects::member_cannot_read_a_key_in_any_way", member),
+        trial(MEMBER, member),
         trial("objects::bystander_reads_it_in_every_way", bystander),
         trial("objects::content_of_allowed_files_is_real", content),
     ]
 }
+
+const MEMBER: &str = "objects::member_cannot_read_a_key_in_any_way";
 
 fn open(path: impl Into<Place>) -> Operation {
     Operation::Open { path: path.into(), flags: libc::O_RDONLY }

@@ -21,13 +21,15 @@ pub(in crate::policy) struct Stopped {
     pub(in crate::policy) point: Components,
 }
 
-/// Anchors the patterns among the rules. Superblock 0 stands for all that the table does not know.
+/// Anchors the patterns among the rules. Superblock 0 stands for all that neither the table knows nor
+/// `former`, superblocks of former tables.
 pub(in crate::policy) fn anchor(
     placed: &[Placed],
     table: &MountTable,
+    former: impl IntoIterator<Item = u32>,
 ) -> (Vec<Anchored>, Vec<Stopped>) {
     let known = table.mounts().iter().map(|mount| mount.dev);
-    let devs: BTreeSet<u32> = known.chain([0]).collect();
+    let devs: BTreeSet<u32> = known.chain(former).chain([0]).collect();
     let mut found = Found::default();
     let mut stopped = Vec::new();
     for rule in placed.iter().filter(|rule| !rule.tail.is_empty()) {

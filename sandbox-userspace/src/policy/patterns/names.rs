@@ -22,6 +22,8 @@ pub(super) struct Names {
     pub(super) backward_sets: Vec<Set>,
     /// Which sets of globs a name can match, the empty one first.
     pub(super) matched: Numbers<Set>,
+    /// See [`Patterns::inexact`](sandbox_common::pattern::Patterns::inexact).
+    pub(super) inexact: bool,
 }
 
 /// A set of bytes.
@@ -94,8 +96,19 @@ impl Names {
             backward: backward_dfa,
             backward_sets,
             matched,
+            inexact: globs.iter().any(is_inexact),
         })
     }
+}
+
+/// Whether a file system that does not tell upper from lower case may take an ASCII name for one beyond
+/// ASCII that the glob speaks of in another way.
+fn is_inexact(glob: &Glob) -> bool {
+    glob.0.iter().any(|atom| match atom {
+        Atom::Byte(byte) => !byte.is_ascii(),
+        Atom::One { negated, .. } => *negated,
+        Atom::Star => false,
+    })
 }
 
 fn distinct(sets: &[Set]) -> Vec<Set> {

@@ -79,6 +79,7 @@ pub(super) fn lay_out(
     patterns.exact.backward = starts[1][0];
     patterns.folded.forward = starts[0][1];
     patterns.folded.backward = starts[1][1];
+    patterns.inexact = names.inexact.into();
     patterns.classes = names.classes;
     for (place, overlay) in patterns.overlays.iter_mut().zip(&states.overlays) {
         *place = *overlay;

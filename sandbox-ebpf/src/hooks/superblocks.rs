@@ -1,0 +1,23 @@
+//! The end of superblocks.
+//!
+//! A superblock is known by its number, and the kernel gives the number of one that has ended to the next
+//! that is mounted. Whatever policies said of the old one must not hold for the new.
+
+use crate::kernel::vfs::SuperBlock;
+use crate::maps::DEATHS;
+use crate::path::cache;
+use aya_ebpf::macros::fexit;
+use aya_ebpf::programs::FExitContext;
+
+/// `void security_sb_delete(struct super_block *sb)`, called by `generic_shutdown_super`: nothing can reach
+/// the superblock any more, and its number is not free yet. Only numbers that a policy names are counted.
+#[fexit(function = "security_sb_delete")]
+pub(crate) fn sb_delete(ctx: FExitContext) -> i32 {
+    if let Some(deaths) = DEATHS.get_ptr_mut(SuperBlock::at(ctx.arg(0)).dev()) {
+        // SAFETY: a map's value; one superblock of a number ends at a time.
+        unsafe { *deaths = (*deaths).wrapping_add(1) };
+    }
+    // What was found of its directories may not be used for those of the next.
+    cache::forget();
+    0
+}
