@@ -2,6 +2,7 @@
 
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::rule::{Base, FileRule, Kind, Policy, Scope};
+use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -89,6 +90,12 @@ pub(super) fn places(rule: &FileRule, context: &Context) -> Result<Vec<Component
     let target = resolve(&written, true).map_err(fail)?;
     if rule.allow {
         stays_inside(rule, context, &target)?;
+    }
+    if place.source.layer == worktree::LAYER && !target.links.is_empty() {
+        return Err(place.error(
+            "a symbolic link has just been put in the path, where there was none",
+            "start the session again when nobody changes the repository",
+        ));
     }
     Ok(if link == target.path { vec![link] } else { vec![link, target.path] })
 }

@@ -31,11 +31,21 @@ pub(super) fn parse(source: Source) -> Result<Policy, PolicyError> {
     layers.finish()
 }
 
-/// The rules found so far, of all layers, without their ids.
+/// A policy and, behind it, the rules of one more text.
+pub(super) fn append(policy: Policy, source: Source) -> Result<Policy, PolicyError> {
+    let count = policy.files.len() + policy.network.len();
+    let mut layers = Layers { policy, count, ..Layers::default() };
+    layers.read(&Arc::new(source));
+    layers.finish()
+}
+
+/// The rules found so far, of all layers.
 #[derive(Default)]
 struct Layers {
     policy: Policy,
     count: usize,
+    /// Names of the presets read so far. Two that extend the same third one have its rules once.
+    presets: Vec<String>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -64,7 +74,10 @@ impl Layers {
         let rules = reader.rules(root);
         let mut found = reader.diagnostics;
         for preset in presets {
-            self.read(&Arc::new(preset));
+            if !self.presets.contains(&preset.name) {
+                self.presets.push(preset.name.clone());
+                self.read(&Arc::new(preset));
+            }
         }
         for (key, entry) in rules {
             if let Err(diagnostic) = self.add(key, entry) {

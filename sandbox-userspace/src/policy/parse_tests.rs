@@ -98,7 +98,7 @@ const CASES: &[Case] = &[
         "version = 1\nextends = [\"claude\"]",
         (2, 12, 8),
         "unknown preset `claude`",
-        "known presets: `default`",
+        "known presets: `default`, `caches`",
     ),
     (
         "version = 1\nextends = [\"default\", \"default\"]",
@@ -308,13 +308,13 @@ fn ten_thousand_rules_are_a_policy_and_one_more_is_not() {
 }
 
 #[test]
-fn the_default_preset_closes_secrets_and_opens_two_directories() {
+fn the_default_preset_closes_secrets_and_opens_three_directories() {
     let policy = load(None).unwrap();
     let texts = |key: &str| -> Vec<&str> {
         let rules = policy.files.iter().filter(|rule| rule.origin.key == key);
         rules.map(|rule| rule.origin.text.as_str()).collect()
     };
-    assert_eq!(texts("files.write.allow"), ["${WORKSPACE}/**", "${TMPDIR}/**"]);
+    assert_eq!(texts("files.write.allow"), ["${WORKSPACE}/**", "${TMPDIR}/**", "/dev/shm/**"]);
     let denied = texts("files.read.deny");
     for secret in ["~/.ssh/**", "~/.aws/**", "~/.netrc", "/etc/shadow"] {
         assert!(denied.contains(&secret), "{secret}");

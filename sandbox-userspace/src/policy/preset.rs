@@ -2,8 +2,8 @@
 
 use super::source::Source;
 
-/// Their names, as `extends` takes them.
-pub const NAMES: [&str; 1] = ["default"];
+/// Their names, as `extends` takes them. The first holds where no policy is named.
+pub const NAMES: [&str; 2] = ["default", "caches"];
 
 /// The layer of their rules.
 pub const LAYER: &str = "preset";
@@ -12,6 +12,7 @@ pub const LAYER: &str = "preset";
 pub fn source(name: &str) -> Option<Source> {
     let text = match name {
         "default" => include_str!("presets/default.toml"),
+        "caches" => include_str!("presets/caches.toml"),
         _ => return None,
     };
     Some(Source::new(format!("preset:{name}"), LAYER, text.to_owned()))
