@@ -3,6 +3,7 @@
 /// A policy in the making.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
+    extends: &'static [&'static str],
     rules: Vec<(&'static str, String)>,
 }
 
@@ -34,7 +35,12 @@ const KEYS: [(&str, &[&str]); 3] = [
 impl Policy {
     /// The preset `default` and nothing else.
     pub(crate) fn preset() -> Self {
-        Self { rules: Vec::new() }
+        Self::presets(&["default"])
+    }
+
+    /// These presets and nothing else.
+    pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
+        Self { extends, rules: Vec::new() }
     }
 
     pub(crate) fn with(mut self, key: &'static str, rule: impl Into<String>) -> Self {
@@ -55,7 +61,7 @@ impl Policy {
     }
 
     pub(crate) fn write(&self) -> Written {
-        let mut lines = vec!["version = 1".to_owned(), r#"extends = ["default"]"#.to_owned()];
+        let mut lines = vec!["version = 1".to_owned(), format!("extends = {:?}", self.extends)];
         let mut rules = Vec::new();
         for (table, keys) in KEYS {
             lines.extend([String::new(), format!("[{table}]")]);

@@ -2,10 +2,12 @@
 
 mod forbidden;
 mod machine;
+mod needs;
 mod network;
 mod terminal;
 mod units;
 mod work;
+mod worktree;
 
 use crate::harness::trial;
 use libtest_mimic::Trial;
@@ -13,6 +15,8 @@ use libtest_mimic::Trial;
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = work::trials();
+    trials.extend(needs::trials());
+    trials.extend(worktree::trials());
     trials.extend(forbidden::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());
