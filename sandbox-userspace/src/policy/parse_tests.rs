@@ -1,8 +1,9 @@
 //! Every way to write a policy wrongly, with the place that the message names.
 
 use super::diagnostic::{Diagnostic, PolicyError};
-use super::rule::Policy;
+use super::rule::{Kind, Policy};
 use super::{load, load_text};
+use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
     load_text("policy.toml", text.to_owned())
@@ -53,7 +54,7 @@ const CASES: &[Case] = &[
         "version = 1\n[limits]\n",
         (2, 2, 6),
         "unknown key `limits`",
-        "known keys here: `version`, `extends`, `files`, `network`",
+        "known keys here: `version`, `extends`, `except`, `files`, `network`",
     ),
     (
         "version = 1\nnetwork = { deny = [] }",
@@ -324,4 +325,45 @@ fn the_default_preset_closes_secrets_and_opens_three_directories() {
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), denied.len());
+}
+
+#[test]
+fn presets_are_composed_and_left_out() {
+    let names = |text: &str| -> Vec<String> {
+        let policy = read(text).unwrap();
+        let mut names: Vec<_> =
+            policy.files.iter().map(|rule| rule.origin.place.source.name.clone()).collect();
+        names.dedup();
+        names
+    };
+    let both = names("version = 1\nextends = ['caches', 'default']\n");
+    assert_eq!(both, ["preset:caches", "preset:default"]);
+    let one = names("version = 1\nextends = ['default', 'caches']\nexcept = ['caches']\n");
+    assert_eq!(one, ["preset:default"]);
+    let diagnostic = only("version = 1\nexcept = ['cache']\n");
+    assert_eq!(diagnostic.help.as_deref(), Some("did you mean `caches`?"));
+}
+
+#[test]
+fn the_caches_leave_programs_and_configuration_closed() {
+    let policy = read("version = 1\nextends = ['caches']\n").unwrap();
+    let texts: Vec<_> = policy.files.iter().map(|rule| rule.origin.text.as_str()).collect();
+    for (place, open) in [
+        ("~/.cargo/registry", true),
+        ("~/.npm/_cacache", true),
+        ("~/.cache/go-build", true),
+        ("~/.cargo/bin", false),
+        ("~/.cargo/config.toml", false),
+        ("~/.cargo/credentials.toml", false),
+        ("~/.npm/_npx", false),
+        ("~/.npmrc", false),
+        ("~/go/bin", false),
+        ("~/.gradle/init.d", false),
+        ("~/.m2/settings.xml", false),
+        ("~/.cache", false),
+    ] {
+        let covered = texts.iter().any(|text| Path::new(place).starts_with(text));
+        assert_eq!(covered, open, "{place}");
+    }
+    assert!(policy.files.iter().all(|rule| rule.allow && rule.kind == Kind::Write));
 }
