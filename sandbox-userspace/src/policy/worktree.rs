@@ -302,7 +302,9 @@ impl Worktree {
             }
             let read = decided(placed, Kind::Read, path);
             let closed = [write, read].into_iter().find(|by| !by.allow && by.rule != 0);
-            if let Some(by) = closed.filter(|_| path.starts_with(&self.common)) {
+            // What stays closed anyway a rule may close, too.
+            let is_needed = path.starts_with(&self.common) && !path.ends_with("config");
+            if let Some(by) = closed.filter(|_| is_needed) {
                 return Err(Refusal::Closed { path: path.to_owned(), rule: rule(by) });
             }
         }

@@ -279,8 +279,11 @@ fn rules_about_the_repository_are_obeyed() {
         assert!(refusal.is_none());
         assert!(policy.files.iter().all(|rule| rule.origin.place.source.layer != LAYER));
     }
-    // A rule about one branch stands, deeper than what was opened.
-    let rules = format!("{OPEN}write.deny = ['@/main/.git/refs/heads/main']");
+    // Rules about one branch, and about what stays closed anyway, stand beside what was opened.
+    let rules = format!(
+        "{OPEN}write.deny = ['@/main/.git/refs/heads/main', '@/main/.git/config', \
+         '@/main/.git/hooks/**']"
+    );
     let (policy, refusal) = machine.extend(&rules);
     assert!(refusal.is_none());
     let placed = expand::expand(&policy, &machine.context()).unwrap();
