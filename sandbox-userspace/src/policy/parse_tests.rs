@@ -99,7 +99,7 @@ const CASES: &[Case] = &[
         "version = 1\nextends = [\"claude\"]",
         (2, 12, 8),
         "unknown preset `claude`",
-        "known presets: `default`, `caches`",
+        "known presets: `default`, `caches`, `persistence`",
     ),
     (
         "version = 1\nextends = [\"default\", \"default\"]",
@@ -291,7 +291,7 @@ read.allow = ['/a', '/c']
             (1, "network.allow", "10.0.0.0/8"),
         ]
     );
-    assert_eq!(policy.files[0].origin.place.source.name, "preset:default");
+    assert_eq!(policy.files[0].origin.place.source.name, "preset:persistence");
     assert_eq!(policy.files[0].origin.place.source.layer, "preset");
 }
 
@@ -337,9 +337,13 @@ fn presets_are_composed_and_left_out() {
         names
     };
     let both = names("version = 1\nextends = ['caches', 'default']\n");
-    assert_eq!(both, ["preset:caches", "preset:default"]);
+    assert_eq!(both, ["preset:caches", "preset:persistence", "preset:default"]);
     let one = names("version = 1\nextends = ['default', 'caches']\nexcept = ['caches']\n");
-    assert_eq!(one, ["preset:default"]);
+    assert_eq!(one, ["preset:persistence", "preset:default"]);
+    let once = names("version = 1\nextends = ['persistence', 'default']\n");
+    assert_eq!(once, ["preset:persistence", "preset:default"]);
+    let without = names("version = 1\nextends = ['default']\nexcept = ['persistence']\n");
+    assert_eq!(without, ["preset:default"]);
     let diagnostic = only("version = 1\nexcept = ['cache']\n");
     assert_eq!(diagnostic.help.as_deref(), Some("did you mean `caches`?"));
 }

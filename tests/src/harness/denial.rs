@@ -203,9 +203,10 @@ impl Denial {
                     && rule["key"] == *key
                     && rule["text"].as_str().is_some_and(|text| text.starts_with(start))
                     && rule["layer"] == "preset"
-                    && rule["file"] == "preset:default"
+                    && rule["file"].as_str().is_some_and(|file| {
+                        file.starts_with("preset:") && message.contains(&format!("{file}:"))
+                    })
                     && rule["line"].as_u64().is_some_and(|line| line > 0)
-                    && message.contains("preset:default:")
             }
             Why::Workspace(key, text) => {
                 reason == "rule"

@@ -4,6 +4,7 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     extends: &'static [&'static str],
+    except: &'static [&'static str],
     rules: Vec<(&'static str, String)>,
 }
 
@@ -40,7 +41,12 @@ impl Policy {
 
     /// These presets and nothing else.
     pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
-        Self { extends, rules: Vec::new() }
+        Self { extends, except: &[], rules: Vec::new() }
+    }
+
+    /// Without these, also where a preset extends them.
+    pub(crate) fn except(self, except: &'static [&'static str]) -> Self {
+        Self { except, ..self }
     }
 
     pub(crate) fn with(mut self, key: &'static str, rule: impl Into<String>) -> Self {
@@ -61,7 +67,11 @@ impl Policy {
     }
 
     pub(crate) fn write(&self) -> Written {
-        let mut lines = vec!["version = 1".to_owned(), format!("extends = {:?}", self.extends)];
+        let mut lines = vec![
+            "version = 1".to_owned(),
+            format!("extends = {:?}", self.extends),
+            format!("except = {:?}", self.except),
+        ];
         let mut rules = Vec::new();
         for (table, keys) in KEYS {
             lines.extend([String::new(), format!("[{table}]")]);

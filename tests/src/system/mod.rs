@@ -4,6 +4,7 @@ mod forbidden;
 mod machine;
 mod needs;
 mod network;
+mod persistence;
 mod terminal;
 mod units;
 mod work;
@@ -17,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = work::trials();
     trials.extend(needs::trials());
     trials.extend(worktree::trials());
+    trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());

@@ -1,7 +1,7 @@
 //! What coding agents need of a machine, under the preset alone.
 
 use super::machine::{Worker, shell};
-use super::work::works;
+use super::work::{repository, works};
 use crate::harness::{Denial, Policy, capture, trial};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -90,7 +90,7 @@ const BUILDS: [(&str, &str); 4] = [
     ),
     (
         "cargo",
-        "cargo new -q hello && cd hello && git add . && cargo build -q \
+        "cargo new -q --vcs none hello && cd hello && cargo build -q \
          && target/debug/hello | grep -q Hello && cargo clean -q",
     ),
     (
@@ -211,6 +211,7 @@ fn absent() -> anyhow::Result<()> {
         ),
     ];
     works(&worker, &Policy::preset(), &work)?;
+    repository(&worker, "repo")?;
     let credentials = worker.home.join(".git-credentials");
     std::fs::write(&credentials, "https://u:PRIVATE@example.org\n")?;
     worker.give(&credentials.clone().into())?;
@@ -221,7 +222,7 @@ fn absent() -> anyhow::Result<()> {
              | GIT_CONFIG_GLOBAL=$PWD/helper git credential fill > out 2>&1; \
              grep -q 'could not read Username' out && ! grep -q PRIVATE out",
         ),
-        ("git goes on", "git init -q there && cd there && git status --short"),
+        ("git goes on", "cd repo && git status --short"),
     ];
     let result = works(&worker, &Policy::preset(), &there);
     std::fs::remove_file(&credentials)?;

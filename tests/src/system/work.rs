@@ -1,6 +1,6 @@
 //! Everyday programs do their work in the workspace under the preset alone.
 
-use super::machine::{Worker, shell};
+use super::machine::{Worker, outside, shell};
 use crate::harness::{PATIENCE, Policy, capture_within, trial};
 use anyhow::{bail, ensure};
 use libtest_mimic::Trial;
@@ -18,8 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
 const WORK: [(&str, &str); 16] = [
     (
         "git",
-        "git init -q repo && cd repo && git config user.email dev@example.org \
-         && git config user.name dev && echo text > file && git add file \
+        "cd repo && echo text > file && git add file \
          && git commit -qm first && git log --oneline | grep -q first && git status --short",
     ),
     (
@@ -114,12 +113,28 @@ pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// In a workspace with a repository: making one is not everyday work, and refused.
+fn everyday(worker: &Worker) -> anyhow::Result<()> {
+    repository(worker, "repo")?;
+    works(worker, &Policy::preset(), &WORK)
+}
+
+/// An empty repository in the workspace, made by the worker outside any session.
+pub(super) fn repository(worker: &Worker, name: &str) -> anyhow::Result<()> {
+    let workspace = worker.ground.workspace();
+    let script = format!(
+        "git init -q {name}; cd {name}; git config user.email dev@example.org; \
+         git config user.name dev; chown -R --reference=.. ."
+    );
+    outside(&workspace, &script)
+}
+
 fn as_root() -> anyhow::Result<()> {
-    works(&Worker::root("work")?, &Policy::preset(), &WORK)
+    everyday(&Worker::root("work")?)
 }
 
 fn as_dev() -> anyhow::Result<()> {
-    works(&Worker::dev("work")?, &Policy::preset(), &WORK)
+    everyday(&Worker::dev("work")?)
 }
 
 fn identity() -> anyhow::Result<()> {

@@ -95,7 +95,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let (policy, _) = read(Some(&file), Some(dir.path())).unwrap();
         let file = file.to_str().unwrap();
-        assert_eq!(names(&policy), ["preset:default", "preset:caches", file]);
+        assert_eq!(names(&policy), ["preset:persistence", "preset:default", "preset:caches", file]);
     }
 
     #[test]
