@@ -4,28 +4,34 @@
 
 use crate::Access;
 use crate::event::Reason;
-use crate::path::Rights;
+use crate::path::{Inherited, Rights};
 
 /// What a hook decided. Small enough to be returned in one register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decision {
-    /// What was attempted and is not allowed; meaningless where allowed.
-    pub denied: u32,
-    /// The rule that decided, 0 the default.
-    pub rule: u16,
+    /// What was attempted and is not allowed ([`Access`] bits); meaningless where allowed.
+    pub denied: u16,
     /// 0: allowed. Else a [`Reason`].
     pub reason: u16,
+    /// The rule that decided, 0 the default.
+    pub rule: u32,
 }
 
 impl Decision {
     /// Allowed.
-    pub const ALLOW: Self = Self { denied: 0, rule: 0, reason: 0 };
+    pub const ALLOW: Self = Self::new(Access::empty(), 0, 0);
 
     /// Denied for `reason`, whatever the rules say.
     #[inline(always)]
     pub const fn deny(reason: Reason, denied: Access) -> Self {
-        Self { denied: denied.bits(), rule: 0, reason: reason as u16 }
+        Self::new(denied, 0, reason as u16)
+    }
+
+    #[inline(always)]
+    const fn new(denied: Access, rule: u32, reason: u16) -> Self {
+        // Every access has its bit among the lower sixteen.
+        Self { denied: denied.bits() as u16, reason, rule }
     }
 
     /// Whether the operation may go on.
@@ -39,25 +45,35 @@ impl Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Place {
+    /// What it passes on to what lies in it.
+    pub below: Inherited,
     /// Rights of the object itself.
     pub own: Rights,
-    /// Rights that everything beneath inherits.
-    pub below: Rights,
-    /// Number of rules' places just beneath: not 0 where rules speak of something deeper.
-    pub edges: u32,
     /// 0, or the [`Reason`] why there is no place: every access is denied.
-    pub fault: u16,
-    /// 1 where the superblock is none that the policy knows.
-    pub unknown: u16,
+    pub fault: u32,
 }
 
 impl Place {
+    /// Nothing is known yet, and nothing allowed.
+    pub const UNKNOWN: Self = Self {
+        below: Inherited {
+            node: 0,
+            edges: 0,
+            pattern: 0,
+            unknown: 0,
+            depth: 0,
+            rights: Rights::NONE,
+        },
+        own: Rights::NONE,
+        fault: 0,
+    };
+
     /// No place: denied for `reason`.
     #[inline(always)]
     pub const fn fault(reason: Reason) -> Self {
-        const NONE: Rights =
-            Rights { allow: 0, read_rule: 0, write_rule: 0, connect_rule: 0, pad: 0 };
-        Self { own: NONE, below: NONE, edges: 0, fault: reason as u16, unknown: 0 }
+        let mut place = Self::UNKNOWN;
+        place.fault = reason as u32;
+        place
     }
 }
 
@@ -65,40 +81,51 @@ impl Place {
 #[inline(always)]
 pub const fn access(place: &Place, wanted: Access) -> Decision {
     if place.fault != 0 {
-        return Decision { denied: wanted.bits(), rule: 0, reason: place.fault };
+        return Decision::new(wanted, 0, place.fault as u16);
     }
-    let denied = wanted.bits() & !place.own.allow;
-    if denied == 0 {
+    let denied = Access::from_bits_retain(wanted.bits() & !place.own.allow);
+    if denied.is_empty() {
         return Decision::ALLOW;
     }
-    let reads = Access::READ.union(Access::EXECUTE).bits();
-    let rule = if denied & reads != 0 {
-        place.own.read_rule
-    } else if denied & Access::CONNECT.bits() != 0 {
-        place.own.connect_rule
-    } else {
-        place.own.write_rule
-    };
+    let rule = rule_of(&place.own, denied);
     let reason = if rule != 0 {
         Reason::Rule
-    } else if place.unknown != 0 {
+    } else if place.below.unknown != 0 {
         Reason::UnknownFilesystem
     } else {
         Reason::Default
     };
-    Decision { denied, rule, reason: reason as u16 }
+    Decision::new(denied, rule, reason as u16)
+}
+
+/// The rule that took one of these accesses: of several the first that is about reading, running,
+/// connecting, writing.
+#[inline(always)]
+const fn rule_of(rights: &Rights, denied: Access) -> u32 {
+    if denied.contains(Access::READ) {
+        rights.rules[0]
+    } else if denied.contains(Access::EXECUTE) {
+        rights.rules[2]
+    } else if denied.contains(Access::CONNECT) {
+        rights.rules[3]
+    } else {
+        rights.rules[1]
+    }
 }
 
 /// May an object move from a place to another (rename), as far as its rights are concerned?
 ///
 /// It must not gain what its old place did not grant, neither itself nor what lies beneath. A
-/// directory with rules' places beneath stays where it is, and none may take such a place: its
-/// content would leave or enter the rules' reach.
+/// directory beneath which rules speak of something else than they do at the new place stays where it
+/// is: its content would leave or enter their reach.
 #[inline(always)]
 pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
     let moved = Access::CREATE.union(Access::REMOVE);
-    if directory && (from.edges != 0 || to.edges != 0) {
-        return Decision::deny(Reason::RuleBeneath, moved);
+    if directory {
+        let (old, new) = (&from.below, &to.below);
+        if old.edges != 0 || new.edges != 0 || old.pattern != new.pattern {
+            return Decision::deny(Reason::RuleBeneath, moved);
+        }
     }
     gain(from, to, directory, moved)
 }
@@ -117,11 +144,15 @@ pub const fn linking(from: &Place, to: &Place) -> Decision {
 
 #[inline(always)]
 const fn gain(from: &Place, to: &Place, directory: bool, denied: Access) -> Decision {
-    if to.own.allow & !from.own.allow != 0 || directory && to.below.allow & !from.below.allow != 0 {
-        let lost = to.own.allow & !from.own.allow;
-        let rule =
-            if lost & Access::READ.bits() != 0 { from.own.read_rule } else { from.own.write_rule };
-        return Decision { denied: denied.bits(), rule, reason: Reason::Gain as u16 };
+    let own = to.own.allow & !from.own.allow;
+    if own != 0 {
+        let rule = rule_of(&from.own, Access::from_bits_retain(own));
+        return Decision::new(denied, rule, Reason::Gain as u16);
+    }
+    let below = to.below.rights.allow & !from.below.rights.allow;
+    if directory && below != 0 {
+        let rule = rule_of(&from.below.rights, Access::from_bits_retain(below));
+        return Decision::new(denied, rule, Reason::Gain as u16);
     }
     Decision::ALLOW
 }
@@ -174,14 +205,9 @@ mod tests {
     const READS: Access = Access::READ.union(Access::EXECUTE);
 
     fn place(own: Access, below: Access) -> Place {
-        let rights = |allow: Access| Rights {
-            allow: allow.bits(),
-            read_rule: 3,
-            write_rule: 4,
-            connect_rule: 5,
-            pad: 0,
-        };
-        Place { own: rights(own), below: rights(below), edges: 0, fault: 0, unknown: 0 }
+        let rights = |allow: Access| Rights { allow: allow.bits(), rules: [3, 4, 6, 5] };
+        let below = Inherited { rights: rights(below), ..Default::default() };
+        Place { own: rights(own), below, fault: 0 }
     }
 
     #[test]
@@ -189,18 +215,20 @@ mod tests {
         let place = place(READS, READS);
         assert!(access(&place, Access::READ).allowed());
         let denied = access(&place, Access::READ | Access::WRITE);
-        assert_eq!(denied.denied, Access::WRITE.bits());
+        assert_eq!(u32::from(denied.denied), Access::WRITE.bits());
         assert_eq!((denied.rule, denied.reason), (4, Reason::Rule as u16));
         let denied = access(&self::place(Access::WRITES, READS), Access::READ);
-        assert_eq!((denied.denied, denied.rule), (Access::READ.bits(), 3));
+        assert_eq!((u32::from(denied.denied), denied.rule), (Access::READ.bits(), 3));
+        let denied = access(&self::place(Access::READ, READS), Access::READ | Access::EXECUTE);
+        assert_eq!((u32::from(denied.denied), denied.rule), (Access::EXECUTE.bits(), 6));
     }
 
     #[test]
     fn without_a_rule_the_reason_is_the_default_or_the_file_system() {
         let mut place = place(READS, READS);
-        place.own.write_rule = 0;
+        place.own.rules[1] = 0;
         assert_eq!(access(&place, Access::WRITE).reason, Reason::Default as u16);
-        place.unknown = 1;
+        place.below.unknown = 1;
         assert_eq!(access(&place, Access::WRITE).reason, Reason::UnknownFilesystem as u16);
     }
 
@@ -216,7 +244,7 @@ mod tests {
         assert!(unix(&place(READS | Access::CONNECT, READS)).allowed());
         assert!(unix(&place(READS | Access::WRITES, READS)).allowed());
         let denied = unix(&place(READS, READS));
-        assert_eq!((denied.denied, denied.rule), (Access::CONNECT.bits(), 5));
+        assert_eq!((u32::from(denied.denied), denied.rule), (Access::CONNECT.bits(), 5));
         assert!(!unix(&Place::fault(Reason::Disconnected)).allowed());
     }
 
@@ -238,11 +266,16 @@ mod tests {
     fn a_directory_with_rules_beneath_stays() {
         let all = READS | Access::WRITES;
         let mut ruled = place(all, all);
-        ruled.edges = 1;
+        ruled.below.edges = 1;
         let open = place(all, all);
         assert_eq!(moving(&ruled, &open, true).reason, Reason::RuleBeneath as u16);
         assert_eq!(moving(&open, &ruled, true).reason, Reason::RuleBeneath as u16);
         assert!(moving(&open, &ruled, false).allowed());
+        let mut matched = place(all, all);
+        matched.below.pattern = 7;
+        assert_eq!(moving(&matched, &open, true).reason, Reason::RuleBeneath as u16);
+        assert!(moving(&matched, &matched, true).allowed());
+        assert!(moving(&matched, &open, false).allowed());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! skips the record; the ring delimits records.
 
 /// Version of the record format; a reader refuses others.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Most bytes of path text in a record.
 pub const PATH_BYTES: usize = 2048;
 /// Room for the name that is being appended when the text is full: the kernel side writes it before
@@ -32,9 +32,7 @@ pub struct Header {
     /// Session number.
     pub session: u32,
     /// Rule that decided; 0 is the default.
-    pub rule: u16,
-    /// The session's [`Mode`](crate::subject::Mode): in `Audit` the operation went on.
-    pub mode: u16,
+    pub rule: u32,
     /// When: `CLOCK_BOOTTIME`, nanoseconds.
     pub time: u64,
     /// The session's cgroup id.
@@ -45,8 +43,8 @@ pub struct Header {
     pub tid: u32,
     /// Real user id in the initial user namespace.
     pub uid: u32,
-    /// Zero.
-    pub pad: u32,
+    /// The session's [`Mode`](crate::subject::Mode): in `Audit` the operation went on.
+    pub mode: u32,
     /// The thread's name, zero-terminated.
     pub comm: [u8; 16],
 }

@@ -80,6 +80,10 @@ layout! {
     inode_mode: "inode", ["i_mode"], 2;
     inode_rdev: "inode", ["i_rdev"], 4;
     inode_ino: "inode", ["i_ino"], 8;
+    inode_generation: "inode", ["i_generation"], 4;
+    inode_nlink: "inode", ["i_nlink"], 4;
+    renamedata_old: "renamedata", ["old_dentry"], 8;
+    renamedata_new: "renamedata", ["new_dentry"], 8;
     sb_dev: "super_block", ["s_dev"], 4;
     sb_flags: "super_block", ["s_flags"], 8;
     sb_magic: "super_block", ["s_magic"], 8;

@@ -12,6 +12,7 @@ pub mod event;
 pub mod layout;
 pub mod net;
 pub mod path;
+pub mod pattern;
 pub mod subject;
 
 pub use access::Access;

@@ -64,9 +64,9 @@ pub const PORT_PREFIX: u32 = 48;
 )]
 pub struct PortRule {
     /// The rule that decides.
-    pub rule: u16,
+    pub rule: u32,
     /// 1: allowed; anything else: denied.
-    pub allow: u16,
+    pub allow: u32,
 }
 
 #[cfg(feature = "user")]

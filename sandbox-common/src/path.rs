@@ -3,6 +3,11 @@
 //! One trie per slot and superblock. [`RootKey`] leads to the node of a superblock's root, an edge
 //! key leads from a node over a name to the node beneath. Names are compared whole, byte for byte;
 //! names of up to [`SHORT_NAME`] bytes live in their own map with a smaller key.
+//!
+//! What a node says is folded along the path: one that is deeper replaces what those above it said, kind
+//! by kind. Patterns say things too, see [`pattern`](crate::pattern); at one depth a node beats them.
+
+use crate::Access;
 
 /// Longest name the short edge map holds, in bytes.
 pub const SHORT_NAME: usize = 24;
@@ -13,7 +18,7 @@ pub const RULE_DEPTH: usize = 64;
 /// Most components an object's path may have beneath its superblock's root; deeper is denied.
 pub const WALK_DEPTH: usize = 512;
 /// Most rules in a policy. Rule 0 means "no rule: the default", so ids start at 1.
-pub const RULES: usize = 10_000;
+pub const RULES: usize = 200_000;
 
 /// Key of map `ROOTS`.
 #[repr(C)]
@@ -25,7 +30,8 @@ pub const RULES: usize = 10_000;
 pub struct RootKey {
     /// Policy slot.
     pub slot: u32,
-    /// `super_block.s_dev` in the kernel's encoding, see [`kernel_dev`].
+    /// `super_block.s_dev` in the kernel's encoding, see [`kernel_dev`]; 0, which no superblock has, for
+    /// all those that the policy does not know.
     pub dev: u32,
 }
 
@@ -61,6 +67,12 @@ pub struct LongEdgeKey {
     pub name: [u8; LONG_NAME + 1],
 }
 
+/// Number of rule kinds: read, write, execute, connect, in this order. See [`KIND_ACCESS`].
+pub const KINDS: usize = 4;
+/// The access bits that a rule of each kind speaks of.
+pub const KIND_ACCESS: [Access; KINDS] =
+    [Access::READ, Access::WRITES, Access::EXECUTE, Access::CONNECT];
+
 /// What is allowed at one place, and which rules say so.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,20 +81,56 @@ pub struct LongEdgeKey {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Rights {
-    /// [`Access`](crate::Access) bits.
+    /// [`Access`] bits.
     pub allow: u32,
-    /// The rule that decided [`Access::READ`](crate::Access::READ) and `EXECUTE`; 0 is the default.
-    pub read_rule: u16,
-    /// The rule that decided [`Access::WRITES`](crate::Access::WRITES); 0 is the default.
-    pub write_rule: u16,
-    /// The rule that decided [`Access::CONNECT`](crate::Access::CONNECT), for unix sockets; 0 is the
-    /// default.
-    pub connect_rule: u16,
-    /// Zero.
-    pub pad: u16,
+    /// The rule that decided each kind; 0 is the default.
+    pub rules: [u32; KINDS],
 }
 
-/// A node of the trie.
+impl Rights {
+    /// Nothing is allowed.
+    pub const NONE: Self = Self { allow: 0, rules: [0; KINDS] };
+
+    /// The rights one place deeper: what is said there replaces what was said above, kind by kind.
+    #[inline(always)]
+    pub fn fold(&mut self, said: &Said) {
+        if said.mask == 0 {
+            return;
+        }
+        self.allow = self.allow & !said.mask | said.allow;
+        // Spelled out, for a loop over the kinds keeps the verifier busy.
+        if said.mask & KIND_ACCESS[0].bits() != 0 {
+            self.rules[0] = said.rules[0];
+        }
+        if said.mask & KIND_ACCESS[1].bits() != 0 {
+            self.rules[1] = said.rules[1];
+        }
+        if said.mask & KIND_ACCESS[2].bits() != 0 {
+            self.rules[2] = said.rules[2];
+        }
+        if said.mask & KIND_ACCESS[3].bits() != 0 {
+            self.rules[3] = said.rules[3];
+        }
+    }
+}
+
+/// What the rules of one place say; kinds that none of them speaks of are inherited.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Said {
+    /// [`Access`] bits spoken of: a union of [`KIND_ACCESS`].
+    pub mask: u32,
+    /// Those of them that are allowed.
+    pub allow: u32,
+    /// The rule of each kind in `mask`.
+    pub rules: [u32; KINDS],
+}
+
+/// A node of the trie, value of maps `EDGES` and `LONG_EDGES`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -92,12 +140,53 @@ pub struct Rights {
 pub struct Node {
     /// Unique within the slot; never 0.
     pub id: u32,
-    /// Number of edges to nodes beneath; 0 ends the walk.
+    /// Number of edges to nodes beneath; 0 ends the descent in the trie.
     pub edges: u32,
-    /// For the place itself.
+    /// Of the place itself.
+    pub own: Said,
+    /// Of everything beneath that nothing deeper speaks of.
+    pub below: Said,
+}
+
+/// Where a walk is: what a directory passes on to what lies in it.
+///
+/// Copied as 64-bit words, hence the alignment.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Inherited {
+    /// Id of the directory's node; meaningless where `edges` is 0.
+    pub node: u32,
+    /// Number of edges beneath that node; 0 also where the directory has no node.
+    pub edges: u32,
+    /// State of the pattern automaton, see [`Patterns`](crate::pattern::Patterns); 0 where no pattern
+    /// can match any more.
+    pub pattern: u32,
+    /// 1 where the superblock is none that the policy knows.
+    pub unknown: u32,
+    /// Number of components beneath the superblock's root, at most [`WALK_DEPTH`].
+    pub depth: u32,
+    /// Rights of everything in it that nothing deeper speaks of.
+    pub rights: Rights,
+}
+
+/// Value of map `ROOTS`: the root of a superblock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Root {
+    /// Rights of the root directory itself.
     pub own: Rights,
-    /// For everything beneath that has no deeper node.
-    pub below: Rights,
+    /// Zero.
+    pub pad: u32,
+    /// What it passes on.
+    pub below: Inherited,
 }
 
 /// Key of map `DEVICES`: which device nodes may be opened.
@@ -137,4 +226,31 @@ pub const fn kernel_dev(major: u32, minor: u32) -> u32 {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Node, DeviceKey, PtyKey);
+crate::pod!(RootKey, EdgeKey, LongEdgeKey, Rights, Said, Node, Inherited, Root, DeviceKey, PtyKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_deeper_replaces_kind_by_kind() {
+        let mut rights = Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4] };
+        rights.fold(&Said::default());
+        assert_eq!(rights, Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4] });
+        let writes = Access::WRITES.bits();
+        rights.fold(&Said { mask: writes, allow: writes, rules: [9, 8, 9, 9] });
+        assert_eq!(rights, Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4] });
+        let both = (Access::READ | Access::CONNECT).bits();
+        rights.fold(&Said { mask: both, allow: Access::CONNECT.bits(), rules: [5, 9, 9, 6] });
+        assert_eq!(rights, Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6] });
+    }
+
+    #[test]
+    fn kinds_share_no_access() {
+        for (index, access) in KIND_ACCESS.iter().enumerate() {
+            for other in &KIND_ACCESS[index + 1..] {
+                assert!(!access.intersects(*other));
+            }
+        }
+    }
+}

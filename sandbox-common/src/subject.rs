@@ -1,7 +1,25 @@
 //! Who: what the kernel side knows of a session.
 
-/// How many cgroup depths the sessions of one engine may lie at.
-pub const LEVELS: usize = 4;
+use crate::path::LongEdgeKey;
+
+/// How many parents the cgroups of the sessions of one engine may have.
+pub const PARENTS: usize = 4;
+
+/// A cgroup directly beneath which session cgroups lie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Parent {
+    /// Its id: the inode number of its directory in cgroup2fs. 0 ends the list.
+    pub cgroup: u64,
+    /// Its depth; 0 is the root of the cgroup v2 hierarchy.
+    pub level: u32,
+    /// Zero.
+    pub pad: u32,
+}
 
 /// The one entry of map `CONTROL`.
 #[repr(C)]
@@ -11,15 +29,16 @@ pub const LEVELS: usize = 4;
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Control {
-    /// Depths (0 is the root of the cgroup v2 hierarchy) at which session cgroups lie. The first
-    /// zero ends the list: the root itself is never a session.
-    pub levels: [u8; LEVELS],
+    /// Raised with every change of `SUBJECTS`: tasks keep a copy of their subject.
+    pub generation: u64,
+    /// The first without a cgroup ends the list.
+    pub parents: [Parent; PARENTS],
 }
 
 /// Value of map `SUBJECTS`, keyed by cgroup id (`u64`, the inode number of the cgroup's directory
 /// in cgroup2fs).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "user",
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
@@ -31,9 +50,12 @@ pub struct Subject {
     pub slot: u32,
     /// A [`Mode`]. A number that is none of them is `Enforce`.
     pub mode: u32,
-    /// [`Access`](crate::Access) bits allowed on a superblock that the policy does not know.
-    pub unknown: u32,
+    /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
+    pub patterns: u32,
 }
+
+/// A policy without patterns.
+pub const NO_PATTERNS: u32 = u32::MAX;
 
 /// What a denial does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +74,21 @@ impl Mode {
     }
 }
 
-/// The sticky mark of a member, in task storage (map `LABELS`).
+/// Value of map `LABELS`, task storage: what the kernel side keeps of a member.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct TaskState {
+    /// Whose member it is.
+    pub label: Label,
+    /// The kernel side's working memory: the name that is being looked up.
+    pub key: LongEdgeKey,
+}
+
+/// The sticky mark of a member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(
@@ -62,7 +98,11 @@ impl Mode {
 pub struct Label {
     /// Cgroup id of the session, key of `SUBJECTS`; 0 before the label is set.
     pub cgroup: u64,
+    /// [`Control::generation`] at which `subject` was copied; 0: not yet.
+    pub generation: u64,
+    /// What the session is.
+    pub subject: Subject,
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Control, Subject, Label);
+crate::pod!(Control, Parent, Subject, Label, TaskState);

@@ -3,7 +3,7 @@
 use crate::kernel::task::{self, Task};
 use crate::kernel::vfs::Dentry;
 use crate::maps::{DENIALS, LOST};
-use crate::path::Scratch;
+use crate::path::{self, Chain, ended};
 use crate::subject::Member;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
 use core::ffi::{c_long, c_void};
@@ -22,16 +22,15 @@ fn header(kind: Kind, hook: Hook, member: &Member, decision: Decision) -> Header
         kind: kind as u8,
         hook: hook as u8,
         reason: decision.reason as u8,
-        access: decision.denied,
+        access: u32::from(decision.denied),
         session: member.subject.session,
         rule: decision.rule,
-        mode: member.subject.mode as u16,
         time: task::boot_time(),
         cgroup: member.cgroup,
         pid,
         tid,
         uid: task::uid(),
-        pad: 0,
+        mode: member.subject.mode,
         comm: task::comm(),
     }
 }
@@ -56,52 +55,52 @@ fn send<T>(record: *const T, len: u32) {
     }
 }
 
-/// About the object whose ancestors are in `scratch.chain`.
+/// About an object. Without memory for its names the record tells of the task alone.
 #[inline(always)]
-pub(crate) fn path(
-    scratch: &mut Scratch,
-    hook: Hook,
-    member: &Member,
-    decision: Decision,
-    dentry: Dentry,
-) {
+pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dentry) {
+    let chain = path::names(dentry);
+    if chain.is_null() {
+        return task(hook, member, decision);
+    }
+    // SAFETY: not null, and nobody else has this task's storage at hand.
+    let chain = unsafe { &mut *chain };
     let inode = dentry.inode();
-    scratch.event.header = header(Kind::Path, hook, member, decision);
-    scratch.event.path = PathPayload {
+    chain.event.header = header(Kind::Path, hook, member, decision);
+    chain.event.path = PathPayload {
         dev: dentry.superblock().dev(),
         rdev: inode.rdev(),
         mode: inode.mode(),
         len: 0,
-        truncated: u32::from(scratch.ended == 0),
+        truncated: u32::from(chain.ended != ended::AT_ROOT),
         pad: 0,
     };
-    let mut context = Context { scratch };
+    let mut context = Context { chain };
     let fixed = (size_of::<Header>() + size_of::<PathPayload>()) as u32;
     // SAFETY: the context outlives the call, and the verifier follows `append`.
     unsafe {
         bpf_loop(WALK_DEPTH as u32, append as *mut c_void, (&raw mut context).cast(), 0);
     }
-    let mut len = scratch.event.path.len;
+    let mut len = chain.event.path.len;
     if len > PATH_BYTES as u32 {
         len = PATH_BYTES as u32;
     }
-    send(&raw const scratch.event, fixed + len);
+    send(&raw const chain.event, fixed + len);
 }
 
 struct Context {
-    scratch: *mut Scratch,
+    chain: *mut Chain,
 }
 
 /// Appends one component's name. Returns 1 to stop.
 unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
     // SAFETY: `path` passes its own context, and the verifier follows the pointers.
-    let scratch = unsafe { &mut *(*context).scratch };
-    if index >= scratch.depth {
+    let chain = unsafe { &mut *(*context).chain };
+    if index >= chain.depth {
         return 1;
     }
-    let used = scratch.event.path.len;
-    let name = scratch.chain[index as usize & (WALK_DEPTH - 1)].name_address();
-    let names = (&raw mut scratch.event.names).cast::<u8>();
+    let used = chain.event.path.len;
+    let name = chain.dentries[index as usize & (WALK_DEPTH - 1)].name_address();
+    let names = (&raw mut chain.event.names).cast::<u8>();
     let written = match name {
         // SAFETY: masked, the start is within the text, and the slack has room for a whole name.
         Some(name) => unsafe {
@@ -114,10 +113,10 @@ unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
         None => -1,
     };
     if written <= 0 || i64::from(used) + written > PATH_BYTES as i64 {
-        scratch.event.path.truncated = 1;
+        chain.event.path.truncated = 1;
         return 1;
     }
-    scratch.event.path.len = used + written as u32;
+    chain.event.path.len = used + written as u32;
     0
 }
 

@@ -3,7 +3,6 @@
 use crate::event;
 use crate::kernel::task::Task;
 use crate::kernel::vfs::Dentry;
-use crate::path::Scratch;
 use crate::subject::Member;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{Hook, NetPayload};
@@ -18,19 +17,13 @@ fn enforces(member: &Member) -> bool {
     !matches!(Mode::of(member.subject.mode), Mode::Audit)
 }
 
-/// For a decision about the object whose ancestors are in `scratch`.
+/// For a decision about an object.
 #[inline(always)]
-pub(crate) fn path(
-    scratch: &mut Scratch,
-    hook: Hook,
-    member: &Member,
-    decision: Decision,
-    dentry: Dentry,
-) -> i32 {
+pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dentry) -> i32 {
     if decision.allowed() {
         return 0;
     }
-    event::path(scratch, hook, member, decision, dentry);
+    event::path(hook, member, decision, dentry);
     if enforces(member) { -EACCES } else { 0 }
 }
 

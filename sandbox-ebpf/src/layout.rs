@@ -18,3 +18,19 @@ impl Offset {
 
 #[unsafe(no_mangle)]
 pub(crate) static LAYOUT: KernelLayout<Offset> = KernelLayout::from_array([Offset(0); COUNT]);
+
+/// A number in `.rodata` that turns something off for comparison.
+#[repr(transparent)]
+pub(crate) struct Switch(u32);
+
+impl Switch {
+    #[inline(always)]
+    pub(crate) fn on(&'static self) -> bool {
+        // SAFETY: a reference to a static.
+        unsafe { core::ptr::read_volatile(&raw const self.0) != 0 }
+    }
+}
+
+/// Whether `path::cache` is used.
+#[unsafe(no_mangle)]
+pub(crate) static NODE_CACHE: Switch = Switch(1);

@@ -1,16 +1,19 @@
 //! The maps. User space finds them by these names.
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
+use aya_ebpf::btf_maps;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, RootKey};
-use sandbox_common::subject::{Control, Label, Subject};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, PtyKey, Root, RootKey};
+use sandbox_common::pattern::Patterns;
+use sandbox_common::subject::{Control, Subject, TaskState};
 
-use crate::path::Scratch;
+use crate::path::Chain;
+use crate::path::cache::{ENTRIES, Entry};
 
 /// A map of values that hang on tasks, kernel 5.11 and later. aya-ebpf has the other storage
 /// types; this is shaped like them.
@@ -66,12 +69,12 @@ pub(crate) static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static SUBJECTS: HashMap<u64, Subject> = HashMap::with_max_entries(4096, 0);
 #[btf_map]
-pub(crate) static LABELS: TaskStorage<Label> = TaskStorage::new();
+pub(crate) static LABELS: TaskStorage<TaskState> = TaskStorage::new();
 #[btf_map]
-pub(crate) static SCRATCH: TaskStorage<Scratch> = TaskStorage::new();
+pub(crate) static CHAINS: TaskStorage<Chain> = TaskStorage::new();
 
 #[map]
-pub(crate) static ROOTS: HashMap<RootKey, Node> =
+pub(crate) static ROOTS: HashMap<RootKey, Root> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static EDGES: HashMap<EdgeKey, Node> =
@@ -79,6 +82,18 @@ pub(crate) static EDGES: HashMap<EdgeKey, Node> =
 #[map]
 pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+/// The patterns of a policy, at its `Subject::patterns`. The one inner map here is a template.
+#[btf_map]
+pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<btf_maps::Array<Patterns, 1>, 4096> =
+    btf_maps::ArrayOfMaps::new();
+
+/// What directories pass on, see `path::cache`. 5 MiB.
+#[map]
+pub(crate) static NODES: Array<Entry> = Array::with_max_entries(ENTRIES as u32, 0);
+/// The one entry: raised whenever a directory may have another place than before.
+#[map]
+pub(crate) static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
+
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);

@@ -71,9 +71,11 @@ pub(crate) fn decide(member: &Member, address: &Address, protocol: u16, port: u1
     };
     match rule {
         Some(PortRule { allow: 1, .. }) => Decision::ALLOW,
-        Some(PortRule { rule, .. }) => {
-            Decision { denied: Access::CONNECT.bits(), rule: *rule, reason: Reason::Rule as u16 }
-        }
+        Some(PortRule { rule, .. }) => Decision {
+            denied: Access::CONNECT.bits() as u16,
+            rule: *rule,
+            reason: Reason::Rule as u16,
+        },
         None => Decision::deny(Reason::Default, Access::CONNECT),
     }
 }

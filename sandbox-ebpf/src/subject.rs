@@ -3,8 +3,9 @@
 use crate::kernel::task::{self, Task};
 use crate::maps::{CONTROL, LABELS, SUBJECTS};
 use core::ffi::c_void;
+use core::ptr;
 use sandbox_common::event::Reason;
-use sandbox_common::subject::{LEVELS, Subject};
+use sandbox_common::subject::{PARENTS, Subject, TaskState};
 
 /// A member, or why a task that is one cannot be judged.
 #[derive(Clone, Copy)]
@@ -15,21 +16,23 @@ pub(crate) struct Member {
     pub(crate) subject: Subject,
     /// 0, or the [`Reason`] for which everything is denied.
     pub(crate) fault: u16,
+    /// The task's own state; null where there was no memory for it.
+    state: *mut TaskState,
 }
+
+const NO_SUBJECT: Subject = Subject { session: 0, slot: 0, mode: 0, patterns: 0 };
 
 impl Member {
     /// A task of which only the sandbox is known that its socket belongs to.
     pub(crate) const UNKNOWN: Self =
-        Self { cgroup: 0, subject: Subject { session: 0, slot: 0, mode: 0, unknown: 0 }, fault: 0 };
+        Self { cgroup: 0, subject: NO_SUBJECT, fault: 0, state: ptr::null_mut() };
 
-    /// A label without a session: the task outlived it and stays confined for good.
+    /// The task's own state, where it has one.
     #[inline(always)]
-    fn ended(cgroup: u64) -> Self {
-        Self {
-            cgroup,
-            subject: Subject { session: 0, slot: 0, mode: 0, unknown: 0 },
-            fault: Reason::SessionEnded as u16,
-        }
+    pub(crate) fn state<'a>(&self) -> Option<&'a mut TaskState> {
+        // SAFETY: null is checked, the verifier knows the size, and nobody else writes to the
+        // storage of a task that runs.
+        if self.state.is_null() { None } else { Some(unsafe { &mut *self.state }) }
     }
 }
 
@@ -37,66 +40,80 @@ impl Member {
 #[inline(always)]
 pub(crate) fn by_cgroup() -> Option<Member> {
     let control = CONTROL.get(0)?;
-    for index in 0..LEVELS {
-        let level = control.levels[index];
-        if level == 0 {
+    for index in 0..PARENTS {
+        let parent = control.parents[index];
+        if parent.cgroup == 0 {
             break;
         }
-        let cgroup = task::ancestor_cgroup(level);
+        // Bystanders end here, for the price of one number.
+        if task::ancestor_cgroup(parent.level) != parent.cgroup {
+            continue;
+        }
+        let cgroup = task::ancestor_cgroup(parent.level + 1);
         // SAFETY: entries are only added and removed whole, and a reader is under RCU.
         if let Some(subject) = unsafe { SUBJECTS.get(cgroup) } {
-            return Some(Member { cgroup, subject: *subject, fault: 0 });
+            return Some(Member { cgroup, subject: *subject, fault: 0, state: ptr::null_mut() });
         }
     }
     None
 }
 
-/// The session of the current task, by cgroup or by label. A member that is seen for the first
-/// time is labelled, so that leaving the cgroup changes nothing.
+/// The session of the current task: by its label, for once in is never out; or, when it is seen for the
+/// first time, by its cgroup.
 #[inline(always)]
 pub(crate) fn current() -> Option<Member> {
-    match by_cgroup() {
-        Some(mut member) => {
-            let label = LABELS.of_current(true);
-            if label.is_null() {
-                member.fault = Reason::NoMemory as u16;
-            } else {
-                // SAFETY: not null, and the verifier knows its size.
-                unsafe { (*label).cgroup = member.cgroup };
-            }
-            Some(member)
-        }
-        None => by_label(),
+    let state = LABELS.of_current(false);
+    // SAFETY: not null, and the verifier knows its size.
+    if !state.is_null() && unsafe { (*state).label.cgroup } != 0 {
+        return Some(labelled(state));
     }
+    let mut member = by_cgroup()?;
+    member.state = LABELS.of_current(true);
+    if member.state.is_null() {
+        member.fault = Reason::NoMemory as u16;
+    } else {
+        // SAFETY: as above. The generation stays 0: the next look copies the subject.
+        unsafe { (*member.state).label.cgroup = member.cgroup };
+    }
+    Some(member)
 }
 
 #[inline(always)]
-fn by_label() -> Option<Member> {
-    let label = LABELS.of_current(false);
-    if label.is_null() {
-        return None;
+fn labelled(state: *mut TaskState) -> Member {
+    // SAFETY: the caller checked that it is not null, and the verifier knows its size.
+    let label = unsafe { &mut (*state).label };
+    let cgroup = label.cgroup;
+    let generation = match CONTROL.get(0) {
+        Some(control) => control.generation,
+        None => 0,
+    };
+    // The generation is read first: a subject that changes meanwhile is looked up again.
+    if label.generation != generation || generation == 0 {
+        // SAFETY: as in `by_cgroup`.
+        match unsafe { SUBJECTS.get(cgroup) } {
+            Some(subject) => {
+                label.subject = *subject;
+                label.generation = generation;
+            }
+            // The task outlived its session and stays confined for good.
+            None => {
+                let fault = Reason::SessionEnded as u16;
+                return Member { cgroup, subject: NO_SUBJECT, fault, state };
+            }
+        }
     }
-    // SAFETY: not null, and the verifier knows its size.
-    let cgroup = unsafe { (*label).cgroup };
-    if cgroup == 0 {
-        return None;
-    }
-    // SAFETY: as in `by_cgroup`.
-    Some(match unsafe { SUBJECTS.get(cgroup) } {
-        Some(subject) => Member { cgroup, subject: *subject, fault: 0 },
-        None => Member::ended(cgroup),
-    })
+    Member { cgroup, subject: label.subject, fault: 0, state }
 }
 
 /// Labels a task that is being made. False where there was no memory.
 #[inline(always)]
 pub(crate) fn label(child: *mut c_void, member: &Member) -> bool {
-    let label = LABELS.of(child, true);
-    if label.is_null() {
+    let state = LABELS.of(child, true);
+    if state.is_null() {
         return false;
     }
     // SAFETY: not null, and the verifier knows its size.
-    unsafe { (*label).cgroup = member.cgroup };
+    unsafe { (*state).label.cgroup = member.cgroup };
     true
 }
 
@@ -104,7 +121,7 @@ pub(crate) fn label(child: *mut c_void, member: &Member) -> bool {
 /// its first `exec` in the cgroup, before it can be anybody's target.
 #[inline(always)]
 pub(crate) fn is_fellow(task: Task, member: &Member) -> bool {
-    let label = LABELS.of(task.0, false);
+    let state = LABELS.of(task.0, false);
     // SAFETY: not null where it is read, and the verifier knows its size.
-    !label.is_null() && unsafe { (*label).cgroup } == member.cgroup
+    !state.is_null() && unsafe { (*state).label.cgroup } == member.cgroup
 }

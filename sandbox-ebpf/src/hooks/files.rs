@@ -27,7 +27,7 @@ const O_TMPFILE: u32 = 0o20_000_000;
 #[lsm(hook = "file_open")]
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
-    member(&ctx, 1, Hook::FileOpen, |member, scratch| {
+    member(&ctx, 1, Hook::FileOpen, |member, state| {
         let dentry = file.dentry();
         if dentry.superblock().is_anonymous() {
             return 0;
@@ -42,12 +42,12 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
         if file.flags() & O_TMPFILE != 0 {
             wanted = wanted.union(Access::CREATE);
         }
-        let place = path::place(scratch, member, dentry);
+        let place = path::place(state, member, dentry);
         let decision = match device(member, dentry, wanted) {
             Some(decision) => decision,
             None => decide::access(&place, wanted),
         };
-        finish::path(scratch, Hook::FileOpen, member, decision, dentry)
+        finish::path(Hook::FileOpen, member, decision, dentry)
     })
 }
 
@@ -60,7 +60,7 @@ fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
         return None;
     }
     if member.fault != 0 {
-        return Some(Decision { denied: wanted.bits(), rule: 0, reason: member.fault });
+        return Some(Decision { denied: wanted.bits() as u16, rule: 0, reason: member.fault });
     }
     let key = DeviceKey { slot: member.subject.slot, kind, dev: inode.rdev() };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
@@ -73,7 +73,7 @@ fn device(member: &Member, dentry: Dentry, wanted: Access) -> Option<Decision> {
     Some(if denied == 0 {
         Decision::ALLOW
     } else {
-        Decision { denied, rule: 0, reason: Reason::Device as u16 }
+        Decision::deny(Reason::Device, Access::from_bits_retain(denied))
     })
 }
 
@@ -97,13 +97,13 @@ pub(crate) fn path_truncate(ctx: LsmContext) -> i32 {
 #[lsm(hook = "file_truncate")]
 pub(crate) fn file_truncate(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
-    member(&ctx, 1, Hook::FileTruncate, |member, scratch| {
+    member(&ctx, 1, Hook::FileTruncate, |member, state| {
         let dentry = file.dentry();
         if dentry.superblock().is_anonymous() {
             return 0;
         }
-        let place = path::place(scratch, member, dentry);
+        let place = path::place(state, member, dentry);
         let decision = decide::access(&place, Access::WRITE);
-        finish::path(scratch, Hook::FileTruncate, member, decision, dentry)
+        finish::path(Hook::FileTruncate, member, decision, dentry)
     })
 }

@@ -2,6 +2,7 @@
 //! last argument of every program is the verdict of the LSMs before it, which is honoured.
 
 mod attributes;
+mod directories;
 mod files;
 mod mounts;
 mod names;
@@ -14,12 +15,13 @@ mod unix;
 
 use crate::finish;
 use crate::kernel::vfs::Dentry;
-use crate::path::{self, Scratch};
+use crate::path;
 use crate::subject::{self, Member};
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
 use sandbox_common::decide::{self, Decision};
 use sandbox_common::event::{Hook, Reason};
+use sandbox_common::subject::TaskState;
 
 /// Runs `judge` for a member; a bystander and an earlier denial pass through.
 ///
@@ -29,27 +31,25 @@ fn member(
     ctx: &LsmContext,
     previous: usize,
     hook: Hook,
-    judge: impl FnOnce(&Member, &mut Scratch) -> i32,
+    judge: impl FnOnce(&Member, &mut TaskState) -> i32,
 ) -> i32 {
     let verdict: i32 = ctx.arg(previous);
     if verdict != 0 {
         return verdict;
     }
     let Some(member) = subject::current() else { return 0 };
-    let scratch = path::scratch();
-    if scratch.is_null() {
+    let Some(state) = member.state() else {
         return finish::task(hook, &member, Decision::deny(Reason::NoMemory, Access::empty()));
-    }
-    // SAFETY: not null, and nobody else has this task's storage at hand.
-    judge(&member, unsafe { &mut *scratch })
+    };
+    judge(&member, state)
 }
 
 /// The common case: one object, one access.
 #[inline(always)]
 fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted: Access) -> i32 {
-    member(ctx, previous, hook, |member, scratch| {
-        let place = path::place(scratch, member, dentry);
-        finish::path(scratch, hook, member, decide::access(&place, wanted), dentry)
+    member(ctx, previous, hook, |member, state| {
+        let place = path::place(state, member, dentry);
+        finish::path(hook, member, decide::access(&place, wanted), dentry)
     })
 }
 

@@ -4,7 +4,7 @@
 //! serving itself other files (an overlay over a protected directory) and from taking the pins away
 //! with an unmount.
 
-use super::never;
+use super::{directories, never};
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
@@ -23,9 +23,11 @@ pub(crate) fn sb_remount(_ctx: LsmContext) -> i32 {
     never(Hook::SbRemount, Access::MOUNT)
 }
 
-/// `int security_sb_kern_mount(struct super_block *sb)`: fsmount(2).
+/// `int security_sb_kern_mount(struct super_block *sb)`: mount(2) of a file system, fsmount(2). The
+/// superblock may have the device number of one that is gone.
 #[lsm(hook = "sb_kern_mount")]
 pub(crate) fn sb_kern_mount(_ctx: LsmContext) -> i32 {
+    directories::raise();
     never(Hook::SbKernMount, Access::MOUNT)
 }
 

@@ -4,13 +4,14 @@ use super::files::{S_IFBLK, S_IFCHR};
 use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::Dentry;
-use crate::path::{self, Scratch};
+use crate::path;
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
 use sandbox_common::decide::{self, Decision};
 use sandbox_common::event::{Hook, Reason};
+use sandbox_common::subject::TaskState;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
@@ -23,14 +24,14 @@ const RENAME_EXCHANGE: u32 = 1 << 1;
 pub(crate) fn path_mknod(ctx: LsmContext) -> i32 {
     let dentry = Dentry(ctx.arg(1));
     let mode: u32 = ctx.arg(2);
-    member(&ctx, 4, Hook::PathMknod, |member, scratch| {
-        let place = path::place(scratch, member, dentry);
+    member(&ctx, 4, Hook::PathMknod, |member, state| {
+        let place = path::place(state, member, dentry);
         let decision = if matches!(mode & S_IFMT, S_IFCHR | S_IFBLK) {
             Decision::deny(Reason::Device, Access::CREATE)
         } else {
             decide::access(&place, Access::CREATE)
         };
-        finish::path(scratch, Hook::PathMknod, member, decision, dentry)
+        finish::path(Hook::PathMknod, member, decision, dentry)
     })
 }
 
@@ -65,15 +66,15 @@ pub(crate) fn path_rmdir(ctx: LsmContext) -> i32 {
 pub(crate) fn path_link(ctx: LsmContext) -> i32 {
     let old = Dentry(ctx.arg(0));
     let new = Dentry(ctx.arg(2));
-    member(&ctx, 3, Hook::PathLink, |member, scratch| {
-        let to = path::place(scratch, member, new);
+    member(&ctx, 3, Hook::PathLink, |member, state| {
+        let to = path::place(state, member, new);
         let decision = decide::access(&to, Access::CREATE);
         if !decision.allowed() {
-            return finish::path(scratch, Hook::PathLink, member, decision, new);
+            return finish::path(Hook::PathLink, member, decision, new);
         }
-        let from = path::place(scratch, member, old);
+        let from = path::place(state, member, old);
         let decision = decide::linking(&from, &to);
-        finish::path(scratch, Hook::PathLink, member, decision, old)
+        finish::path(Hook::PathLink, member, decision, old)
     })
 }
 
@@ -85,21 +86,21 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
     let old = Dentry(ctx.arg(1));
     let new = Dentry(ctx.arg(3));
     let flags: u32 = ctx.arg(4);
-    member(&ctx, 5, Hook::PathRename, |member, scratch| {
-        rename(member, scratch, old, new, flags & RENAME_EXCHANGE != 0)
+    member(&ctx, 5, Hook::PathRename, |member, state| {
+        rename(member, state, old, new, flags & RENAME_EXCHANGE != 0)
     })
 }
 
 #[inline(always)]
-fn rename(member: &Member, scratch: &mut Scratch, old: Dentry, new: Dentry, exchange: bool) -> i32 {
+fn rename(member: &Member, state: &mut TaskState, old: Dentry, new: Dentry, exchange: bool) -> i32 {
     const BOTH: Access = Access::CREATE.union(Access::REMOVE);
-    let from = path::place(scratch, member, old);
+    let from = path::place(state, member, old);
     let wanted = if exchange { BOTH } else { Access::REMOVE };
     let decision = decide::access(&from, wanted);
     if !decision.allowed() {
-        return finish::path(scratch, Hook::PathRename, member, decision, old);
+        return finish::path(Hook::PathRename, member, decision, old);
     }
-    let to = path::place(scratch, member, new);
+    let to = path::place(state, member, new);
     let wanted = if new.inode().exists() { BOTH } else { Access::CREATE };
     let mut decision = decide::access(&to, wanted);
     if decision.allowed() {
@@ -108,7 +109,7 @@ fn rename(member: &Member, scratch: &mut Scratch, old: Dentry, new: Dentry, exch
     if decision.allowed() && exchange {
         decision = decide::moving(&to, &from, is_directory(new));
     }
-    finish::path(scratch, Hook::PathRename, member, decision, new)
+    finish::path(Hook::PathRename, member, decision, new)
 }
 
 #[inline(always)]

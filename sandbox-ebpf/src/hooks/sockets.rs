@@ -65,7 +65,7 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
     // No rule allows protocol 0.
     let protocol = Socket(ctx.arg(0)).sock().map_or(0, Sock::protocol);
     let decision = if member.fault != 0 {
-        Decision { denied: Access::CONNECT.bits(), rule: 0, reason: member.fault }
+        Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault }
     } else {
         net::decide(&member, &address, protocol, port)
     };

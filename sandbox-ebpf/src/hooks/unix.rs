@@ -72,7 +72,8 @@ pub(crate) fn unix_may_send(ctx: LsmContext) -> i32 {
 #[inline(always)]
 fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
     if member.fault != 0 {
-        let decision = Decision { denied: Access::CONNECT.bits(), rule: 0, reason: member.fault };
+        let decision =
+            Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault };
         return finish::task(hook, member, decision);
     }
     // SAFETY: a number, read under RCU.
@@ -82,12 +83,9 @@ fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
     let Some(dentry) = other.unix_dentry() else {
         return finish::task(hook, member, Decision::deny(Reason::Foreign, Access::CONNECT));
     };
-    let scratch = path::scratch();
-    if scratch.is_null() {
+    let Some(state) = member.state() else {
         return finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::CONNECT));
-    }
-    // SAFETY: not null, and nobody else has this task's storage at hand.
-    let scratch = unsafe { &mut *scratch };
-    let place = path::place(scratch, member, dentry);
-    finish::path(scratch, hook, member, decide::unix(&place), dentry)
+    };
+    let place = path::place(state, member, dentry);
+    finish::path(hook, member, decide::unix(&place), dentry)
 }

@@ -57,7 +57,7 @@ pub(crate) fn boot_time() -> u64 {
 
 /// Id of the ancestor of the task's cgroup (v2) at a depth; 0 where the cgroup is not that deep.
 #[inline(always)]
-pub(crate) fn ancestor_cgroup(level: u8) -> u64 {
+pub(crate) fn ancestor_cgroup(level: u32) -> u64 {
     // SAFETY: a helper that takes a number.
-    unsafe { bpf_get_current_ancestor_cgroup_id(i32::from(level)) }
+    unsafe { bpf_get_current_ancestor_cgroup_id(level as i32) }
 }

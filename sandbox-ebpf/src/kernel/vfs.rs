@@ -40,6 +40,24 @@ impl Path {
     }
 }
 
+/// `struct renamedata *`
+#[derive(Clone, Copy)]
+pub(crate) struct Renaming(pub(crate) *const c_void);
+
+impl Renaming {
+    /// What is renamed.
+    #[inline(always)]
+    pub(crate) fn dentry(self) -> Dentry {
+        Dentry(load(self.0, &LAYOUT.renamedata_old))
+    }
+
+    /// What is renamed over, or exchanged with.
+    #[inline(always)]
+    pub(crate) fn other(self) -> Dentry {
+        Dentry(load(self.0, &LAYOUT.renamedata_new))
+    }
+}
+
 /// `struct dentry *`
 #[derive(Clone, Copy)]
 pub(crate) struct Dentry(pub(crate) *const c_void);
@@ -68,6 +86,18 @@ impl Dentry {
         // UNIX98_PTY_SLAVE_MAJOR and the seven after it, include/uapi/linux/major.h
         let is_pty = (136..144).contains(&(dev >> 20));
         if is_pty { Some(PtyKey { devpts: self.superblock().dev(), dev }) } else { None }
+    }
+
+    /// Length of the name in bytes. Loaded as four bytes: on 6.1 a load may not run past the member.
+    #[inline(always)]
+    pub(crate) fn name_len(self) -> u32 {
+        load(embedded(self.0, &LAYOUT.dentry_name), &LAYOUT.qstr_len)
+    }
+
+    /// Address of the name's first byte.
+    #[inline(always)]
+    pub(crate) fn name_address(self) -> u64 {
+        load(embedded(self.0, &LAYOUT.dentry_name), &LAYOUT.qstr_name)
     }
 
     /// The address as a number, for [`DentryAddress`].
@@ -100,16 +130,43 @@ impl DentryAddress {
         read(self.0 + (LAYOUT.dentry_name.get() + LAYOUT.qstr_name.get()) as u64)
     }
 
-    /// Copies `len` bytes of the name to `to`. False where that failed.
-    ///
-    /// # Safety
-    /// `to` has room for `len` bytes (the verifier checks it).
+    /// Its inode.
     #[inline(always)]
-    pub(crate) unsafe fn copy_name(self, to: *mut u8, len: u32) -> bool {
-        let Some(from) = self.name_address() else { return false };
-        // SAFETY: as promised by the caller.
-        unsafe { bpf_probe_read_kernel(to.cast(), len, from as *const c_void) == 0 }
+    pub(crate) fn inode(self) -> Option<InodeAddress> {
+        read(self.0 + LAYOUT.dentry_inode.get() as u64).map(InodeAddress)
     }
+}
+
+/// The address of an inode, kept in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct InodeAddress(u64);
+
+impl InodeAddress {
+    #[inline(always)]
+    pub(crate) fn number(self) -> Option<u64> {
+        read(self.0 + LAYOUT.inode_ino.get() as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(self) -> Option<u32> {
+        read(self.0 + LAYOUT.inode_generation.get() as u64)
+    }
+
+    /// Number of names; 0 once it is removed.
+    #[inline(always)]
+    pub(crate) fn links(self) -> Option<u32> {
+        read(self.0 + LAYOUT.inode_nlink.get() as u64)
+    }
+}
+
+/// Copies `len` bytes at `from` to `to`. False where that failed.
+///
+/// # Safety
+/// `to` has room for `len` bytes (the verifier checks it).
+#[inline(always)]
+pub(crate) unsafe fn copy_name(to: *mut u8, len: u32, from: u64) -> bool {
+    // SAFETY: as promised by the caller.
+    unsafe { bpf_probe_read_kernel(to.cast(), len, from as *const c_void) == 0 }
 }
 
 /// `struct inode *`
@@ -128,12 +185,27 @@ impl Inode {
         if self.exists() { u32::from(load::<u16>(self.0, &LAYOUT.inode_mode)) } else { 0 }
     }
 
+    /// `i_ino`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn number(self) -> u64 {
+        if self.exists() { load(self.0, &LAYOUT.inode_ino) } else { 0 }
+    }
+
+    /// `i_generation`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn generation(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_generation) } else { 0 }
+    }
+
     /// `i_rdev`, kernel encoding; 0 where there is no inode.
     #[inline(always)]
     pub(crate) fn rdev(self) -> u32 {
         if self.exists() { load(self.0, &LAYOUT.inode_rdev) } else { 0 }
     }
 }
+
+/// include/uapi/linux/magic.h
+const TMPFS: u64 = 0x0102_1994;
 
 /// `struct super_block *`
 #[derive(Clone, Copy)]
@@ -148,6 +220,17 @@ impl SuperBlock {
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
         DentryAddress(load(self.0, &LAYOUT.sb_root))
+    }
+
+    /// Whether no two live inodes of this file system ever have the same number and generation, so
+    /// that they name a directory: ext2 to ext4, xfs, f2fs, tmpfs. Not so btrfs (a number per
+    /// subvolume), overlayfs (numbers of several layers) and what a server numbers.
+    #[inline(always)]
+    pub(crate) fn numbers_are_unique(self) -> bool {
+        const EXT: u64 = 0xef53;
+        const XFS: u64 = 0x5846_5342;
+        const F2FS: u64 = 0xf2f5_2010;
+        matches!(load::<u64>(self.0, &LAYOUT.sb_magic), EXT | XFS | F2FS | TMPFS)
     }
 
     /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,
@@ -165,7 +248,6 @@ impl SuperBlock {
         const PIDFS: u64 = 0x5049_4446;
         const SECRETMEM: u64 = 0x5345_434d;
         const DMA_BUF: u64 = 0x444d_4142;
-        const TMPFS: u64 = 0x0102_1994;
         const HUGETLBFS: u64 = 0x9584_58f6;
         match load::<u64>(self.0, &LAYOUT.sb_magic) {
             PIPEFS | SOCKFS | ANON_INODE | NSFS | PIDFS | SECRETMEM | DMA_BUF => true,

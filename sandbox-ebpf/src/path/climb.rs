@@ -1,9 +1,11 @@
-//! From an object up to the root of its superblock.
+//! From an object up to the root of its superblock, or to an ancestor that the cache knows.
 
-use super::Scratch;
+use super::cache::{self, Key};
+use super::{Chain, ended};
 use crate::kernel::vfs::Dentry;
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
+use core::ptr;
 use sandbox_common::event::Reason;
 use sandbox_common::path::WALK_DEPTH;
 
@@ -11,31 +13,38 @@ use sandbox_common::path::WALK_DEPTH;
 /// what lies deeper goes through `bpf_probe_read_kernel` (some 276).
 const TYPED: usize = 64;
 
-/// Fills `chain` and `depth`. Then `ended` tells whether `top` is an end.
+/// Fills `dentries`, `depth`, `top`, `ended` and `fault`. With a key it ends at the first *ancestor* of
+/// `dentry` that the cache knows, and has then filled `place.below`.
 #[inline(always)]
-pub(super) fn climb(scratch: &mut Scratch, dentry: Dentry) {
+pub(super) fn climb(chain: &mut Chain, dentry: Dentry, mut key: Option<&mut Key>) {
     let mut current = dentry;
     let mut depth = 0;
-    let mut ended = 0;
+    let mut end = ended::NO;
     for _ in 0..TYPED {
         let parent = current.parent();
         if parent.0 == current.0 {
-            ended = 1;
+            end = ended::AT_ROOT;
             break;
         }
-        scratch.chain[depth & (WALK_DEPTH - 1)] = current.address();
+        chain.dentries[depth & (WALK_DEPTH - 1)] = current.address();
         depth += 1;
         current = parent;
+        if let Some(key) = &mut key
+            && cache::get(key, current, &mut chain.place.below)
+        {
+            end = ended::KNOWN;
+            break;
+        }
     }
     // Through memory, so that the verifier forgets the numbers and follows one path from here on.
-    scratch.top = current.address();
-    scratch.fault = 0;
+    chain.top = current.address();
+    chain.fault = 0;
     // SAFETY: plain fields of valid memory.
     unsafe {
-        core::ptr::write_volatile(&raw mut scratch.depth, depth as u32);
-        core::ptr::write_volatile(&raw mut scratch.ended, ended);
-        if core::ptr::read_volatile(&raw const scratch.ended) == 0 {
-            let mut context = Context { scratch };
+        ptr::write_volatile(&raw mut chain.depth, depth as u32);
+        ptr::write_volatile(&raw mut chain.ended, end);
+        if ptr::read_volatile(&raw const chain.ended) == ended::NO {
+            let mut context = Context { chain };
             let steps = (WALK_DEPTH - TYPED + 1) as u32;
             bpf_loop(steps, step as *mut c_void, (&raw mut context).cast(), 0);
         }
@@ -43,27 +52,27 @@ pub(super) fn climb(scratch: &mut Scratch, dentry: Dentry) {
 }
 
 struct Context {
-    scratch: *mut Scratch,
+    chain: *mut Chain,
 }
 
 /// One level. Returns 1 to stop.
 unsafe extern "C" fn step(_index: u32, context: *mut Context) -> c_long {
     // SAFETY: `climb` passes its own context, and the verifier follows the pointers.
-    let scratch = unsafe { &mut *(*context).scratch };
-    let Some(parent) = scratch.top.parent() else {
-        scratch.fault = Reason::Unreadable as u32;
+    let chain = unsafe { &mut *(*context).chain };
+    let Some(parent) = chain.top.parent() else {
+        chain.fault = Reason::Unreadable as u32;
         return 1;
     };
-    if parent == scratch.top {
-        scratch.ended = 1;
+    if parent == chain.top {
+        chain.ended = ended::AT_ROOT;
         return 1;
     }
-    let depth = scratch.depth as usize;
+    let depth = chain.depth as usize;
     if depth >= WALK_DEPTH {
         return 1;
     }
-    scratch.chain[depth & (WALK_DEPTH - 1)] = scratch.top;
-    scratch.depth = depth as u32 + 1;
-    scratch.top = parent;
+    chain.dentries[depth & (WALK_DEPTH - 1)] = chain.top;
+    chain.depth = depth as u32 + 1;
+    chain.top = parent;
     0
 }

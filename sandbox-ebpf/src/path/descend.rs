@@ -1,84 +1,70 @@
-//! From the root of the trie down to the deepest node on the object's path.
+//! Down again, name by name, as far as rules speak.
 
-use super::Scratch;
-use crate::maps::{EDGES, LONG_EDGES};
+use super::cache::{self, Key};
+use super::{Chain, step};
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
 use sandbox_common::event::Reason;
-use sandbox_common::path::{
-    EdgeKey, LONG_NAME, LongEdgeKey, Node, RULE_DEPTH, SHORT_NAME, WALK_DEPTH,
-};
+use sandbox_common::path::{LongEdgeKey, WALK_DEPTH};
+use sandbox_common::subject::Subject;
 
-/// Moves `node` from the root as deep as it goes; `left` says how many components lie beneath.
+/// Moves `place.below` from `top` down to the innermost dentry of the chain.
 #[inline(always)]
-pub(super) fn descend(scratch: &mut Scratch, slot: u32) {
-    scratch.left = scratch.depth;
-    let mut context = Context { scratch, slot };
-    // SAFETY: the context outlives the call, and the verifier follows `step`.
-    unsafe { bpf_loop(RULE_DEPTH as u32, step as *mut c_void, (&raw mut context).cast(), 0) };
+pub(super) fn descend(
+    chain: &mut Chain,
+    subject: &Subject,
+    name: &mut LongEdgeKey,
+    key: Option<&mut Key>,
+) {
+    chain.left = chain.depth;
+    let key = match key {
+        Some(key) => key,
+        None => core::ptr::null_mut(),
+    };
+    let mut context = Context { chain, subject: *subject, name, key };
+    // SAFETY: the context outlives the call, and the verifier follows `one`.
+    unsafe { bpf_loop(WALK_DEPTH as u32, one as *mut c_void, (&raw mut context).cast(), 0) };
+    // Nothing deeper is spoken of: what holds so far holds for the rest.
+    chain.place.below.depth += chain.left;
+    chain.left = 0;
 }
 
 struct Context {
-    scratch: *mut Scratch,
-    slot: u32,
+    chain: *mut Chain,
+    subject: Subject,
+    name: *mut LongEdgeKey,
+    /// Null where nothing is remembered.
+    key: *mut Key,
 }
 
 /// One component. Returns 1 to stop.
-unsafe extern "C" fn step(_index: u32, context: *mut Context) -> c_long {
+unsafe extern "C" fn one(_index: u32, context: *mut Context) -> c_long {
     // SAFETY: `descend` passes its own context, and the verifier follows the pointers.
-    let (scratch, slot) = unsafe { (&mut *(*context).scratch, (*context).slot) };
-    // Names are read only where the node above has edges: each costs some 400 instructions.
-    if scratch.node.edges == 0 || scratch.left == 0 {
+    let context = unsafe { &mut *context };
+    // SAFETY: as above.
+    let chain = unsafe { &mut *context.chain };
+    if chain.left == 0 || !step::speaks(&chain.place) {
         return 1;
     }
-    let index = scratch.left - 1;
-    match find(scratch, slot, index) {
-        Ok(Some(node)) => {
-            // SAFETY: a map's value, read under RCU.
-            scratch.node = unsafe { *node };
-            scratch.left = index;
-            0
-        }
-        Ok(None) => 1,
-        Err(Unreadable) => {
-            scratch.fault = Reason::Unreadable as u32;
-            1
-        }
+    let left = chain.left - 1;
+    let dentry = chain.dentries[left as usize & (WALK_DEPTH - 1)];
+    let (Some(address), Some(len)) = (dentry.name_address(), dentry.name_len()) else {
+        chain.fault = Reason::Unreadable as u32;
+        return 1;
+    };
+    chain.place.below.depth += 1;
+    // SAFETY: as above.
+    let fault =
+        step::step(unsafe { &mut *context.name }, &context.subject, &mut chain.place, address, len);
+    if fault != 0 {
+        chain.fault = fault;
+        return 1;
     }
-}
-
-/// A name could not be read.
-struct Unreadable;
-
-/// The edge over the name of `chain[index]`.
-#[inline(always)]
-fn find(scratch: &mut Scratch, slot: u32, index: u32) -> Result<Option<*const Node>, Unreadable> {
-    let dentry = scratch.chain[index as usize & (WALK_DEPTH - 1)];
-    let len = dentry.name_len().ok_or(Unreadable)?;
-    if len == 0 || len > LONG_NAME as u32 {
-        return Err(Unreadable);
+    chain.left = left;
+    // The innermost is entered by the caller, who has it at hand.
+    if left != 0 && !context.key.is_null() {
+        // SAFETY: as above.
+        cache::put(unsafe { &mut *context.key }, dentry, &chain.place.below);
     }
-    let node = scratch.node.id;
-    if len <= SHORT_NAME as u32 {
-        scratch.short = EdgeKey { slot, node, name: [0; SHORT_NAME] };
-        // SAFETY: masked, the length is at most 31; `slack` follows the name.
-        if !unsafe { dentry.copy_name((&raw mut scratch.short.name).cast(), len & 31) } {
-            return Err(Unreadable);
-        }
-        Ok(EDGES.get_ptr(scratch.short))
-    } else {
-        let words = (&raw mut scratch.long.name).cast::<u64>();
-        for word in 0..(LONG_NAME + 1) / 8 {
-            // SAFETY: within the name; word by word, for a byte-wise loop costs eight times that.
-            unsafe { words.add(word).write_volatile(0) };
-        }
-        scratch.long.slot = slot;
-        scratch.long.node = node;
-        // SAFETY: masked, the length is at most 255.
-        if !unsafe { dentry.copy_name((&raw mut scratch.long.name).cast(), len & 255) } {
-            return Err(Unreadable);
-        }
-        let key: &LongEdgeKey = &scratch.long;
-        Ok(LONG_EDGES.get_ptr(key))
-    }
+    0
 }

@@ -49,15 +49,12 @@ impl Bpf {
         let mut ring = engine.ring().map_err(|error| refused("open the ring of denials", error))?;
         // What the proof left is not the agent's.
         while ring.next().is_some() {}
-        engine.publish(SLOT, &self.policy).map_err(|error| refused("load the policy", error))?;
-        let subject = Subject {
-            session: 1,
-            slot: SLOT,
-            mode: Mode::Enforce as u32,
-            unknown: self.policy.unknown.0.bits(),
-        };
+        let patterns = engine
+            .publish(SLOT, &self.policy)
+            .map_err(|error| refused("load the policy", error))?;
+        let subject = Subject { session: 1, slot: SLOT, mode: Mode::Enforce as u32, patterns };
         engine
-            .admit(cgroup.id, cgroup.level, subject)
+            .admit(cgroup.id, cgroup.parent, subject)
             .map_err(|error| refused("put the policy in force", error))?;
         Ok(ring)
     }

@@ -128,12 +128,9 @@ pub enum EngineError {
     /// A name that no file can have.
     #[error("a rule has a name of {} bytes; file names have 1 to 255", .0.len())]
     Name(Vec<u8>),
-    /// More depths of cgroups than the programs look at.
-    #[error(
-        "sessions lie at more than {} depths of the cgroup hierarchy",
-        sandbox_common::subject::LEVELS
-    )]
-    Levels,
+    /// More parents of sessions' cgroups than the programs look at.
+    #[error("sessions lie in more than {} cgroups", sandbox_common::subject::PARENTS)]
+    Parents,
     /// The slot has a policy already.
     #[error("policy slot {0} is in use")]
     SlotUsed(u32),

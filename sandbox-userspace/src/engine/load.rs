@@ -64,8 +64,12 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
 
-/// The function on whose return a new pseudo-terminal is noted; not a hook, it denies nothing.
-const PTY_NEW: &str = "devpts_pty_new";
+/// Functions on whose return something is noted; no hooks, they deny nothing: a new pseudo-terminal, and
+/// directories that have another place than before.
+const NOTED: &[&str] = &["devpts_pty_new", "vfs_rename", "vfs_rmdir"];
+
+/// The environment variable that, set to `off`, has every place looked up anew: for comparison.
+const NODE_CACHE: &str = "SANDBOX_NODE_CACHE";
 
 /// Whether sessions can do without a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +108,13 @@ pub(super) fn load(
         return Err(EngineError::NoPrograms);
     }
     let btf = Btf::from_sys_fs().map_err(EngineError::Btf)?;
+    let node_cache = std::env::var_os(NODE_CACHE).is_none_or(|value| value != "off");
     let mut ebpf = EbpfLoader::new()
         .btf(Some(&btf))
         // Task storage, for which aya has no type.
         .allow_unsupported_maps()
         .override_global("LAYOUT", layout, true)
+        .override_global("NODE_CACHE", &u32::from(node_cache), true)
         .load(OBJECT)
         .map_err(|error| EngineError::Object(Box::new(error)))?;
     let (maps, links) = (pins.join("maps"), pins.join("links"));
@@ -140,7 +146,9 @@ pub(super) fn load(
             return Err(EngineError::NoHook(hook.name()));
         }
     }
-    pin(attach_pty_new(&mut ebpf, &btf)?, &links, PTY_NEW)?;
+    for name in NOTED {
+        pin(attach_noted(&mut ebpf, name, &btf)?, &links, name)?;
+    }
     for hook in CGROUP_HOOKS {
         let name = hook.name();
         cgroup_program(&mut ebpf, *hook)?.load().map_err(|source| EngineError::Load {
@@ -183,14 +191,14 @@ fn attach_lsm(ebpf: &mut Ebpf, hook: Hook, btf: &Btf, links: &Path) -> Result<bo
     Ok(true)
 }
 
-fn attach_pty_new(ebpf: &mut Ebpf, btf: &Btf) -> Result<FdLink, EngineError> {
-    let program = ebpf.program_mut(PTY_NEW).ok_or(EngineError::NoProgram(PTY_NEW))?;
+fn attach_noted(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<FdLink, EngineError> {
+    let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
     let attach = |source: ProgramError| {
         let hint = hint(&source);
-        EngineError::Attach { name: PTY_NEW, hint, source: Box::new(source) }
+        EngineError::Attach { name, hint, source: Box::new(source) }
     };
     let program: &mut FExit = program.try_into().map_err(attach)?;
-    program.load(PTY_NEW, btf).map_err(attach)?;
+    program.load(name, btf).map_err(attach)?;
     let id = program.attach().map_err(attach)?;
     program.take_link(id).map(Into::into).map_err(attach)
 }

@@ -2,9 +2,10 @@
 
 use super::EngineError;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray};
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
-use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, RootKey};
+use sandbox_common::path::{DeviceKey, EdgeKey, LongEdgeKey, Node, Root, RootKey};
+use sandbox_common::pattern::Patterns;
 use sandbox_common::subject::{Control, Subject};
 use std::path::Path;
 
@@ -13,9 +14,12 @@ pub(super) struct Maps {
     pub(super) subjects: HashMap<MapData, u64, Subject>,
     /// Task storage: values are read by pidfd, with `kernel::bpf`.
     pub(super) labels: MapData,
-    pub(super) roots: HashMap<MapData, RootKey, Node>,
+    pub(super) roots: HashMap<MapData, RootKey, Root>,
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
+    pub(super) patterns: ArrayOfMaps<MapData, Array<MapData, Patterns>>,
+    /// The same, for what aya has no call for.
+    pub(super) patterns_raw: MapData,
     pub(super) devices: HashMap<MapData, DeviceKey, u32>,
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
@@ -33,6 +37,9 @@ impl Maps {
             roots: map(dir, "ROOTS")?,
             edges: map(dir, "EDGES")?,
             long_edges: map(dir, "LONG_EDGES")?,
+            patterns: map(dir, "PATTERNS")?,
+            patterns_raw: MapData::from_pin(dir.join("PATTERNS"))
+                .map_err(EngineError::map("PATTERNS"))?,
             devices: map(dir, "DEVICES")?,
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,

@@ -15,7 +15,7 @@ use load::Programs;
 use maps::Maps;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
-use sandbox_common::subject::Subject;
+use sandbox_common::subject::{Parent, Subject};
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -32,6 +32,8 @@ pub struct Engine {
     programs: Option<Programs>,
     /// First port set of each slot.
     sets: HashMap<u32, u32>,
+    /// Where the patterns of each slot are that has any.
+    patterns: HashMap<u32, u32>,
     next_set: u32,
 }
 
@@ -49,6 +51,7 @@ impl Engine {
                 maps,
                 programs: Some(programs),
                 sets: HashMap::new(),
+                patterns: HashMap::new(),
                 next_set: 0,
             }),
             Err(error) => {
@@ -67,6 +70,7 @@ impl Engine {
             maps: Maps::open(&pins.join("maps"))?,
             programs: None,
             sets: HashMap::new(),
+            patterns: HashMap::new(),
             next_set: 0,
         })
     }
@@ -86,20 +90,29 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on the tasks beneath the cgroup (id, depth in the hierarchy) are members.
-    pub fn admit(&mut self, cgroup: u64, level: u8, subject: Subject) -> Result<(), EngineError> {
+    /// From now on the tasks beneath the cgroup, which lies directly in `parent`, are members.
+    pub fn admit(
+        &mut self,
+        cgroup: u64,
+        parent: Parent,
+        subject: Subject,
+    ) -> Result<(), EngineError> {
         let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
-        if !control.levels.contains(&level) {
-            let free = control.levels.iter_mut().find(|known| **known == 0);
-            *free.ok_or(EngineError::Levels)? = level;
+        if !control.parents.contains(&parent) {
+            let free = control.parents.iter_mut().find(|known| known.cgroup == 0);
+            *free.ok_or(EngineError::Parents)? = parent;
         }
         self.maps.subjects.insert(cgroup, subject, 0).map_err(EngineError::map("SUBJECTS"))?;
+        control.generation += 1;
         self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
     }
 
     /// Ends a session: labelled tasks that still live are denied everything.
     pub fn dismiss(&mut self, cgroup: u64) -> Result<(), EngineError> {
-        self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))
+        self.maps.subjects.remove(&cgroup).map_err(EngineError::map("SUBJECTS"))?;
+        let mut control = self.maps.control.get(&0, 0).map_err(EngineError::map("CONTROL"))?;
+        control.generation += 1;
+        self.maps.control.set(0, control, 0).map_err(EngineError::map("CONTROL"))
     }
 
     /// The session (its cgroup id) of which a process bears the label, wherever it is now.

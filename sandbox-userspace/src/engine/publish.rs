@@ -1,15 +1,20 @@
 //! Entering a compiled policy into the maps, as one slot.
 
 use super::{Engine, EngineError};
+use crate::kernel::bpf;
 use crate::policy::compiled::CompiledPolicy;
-use aya::maps::MapError;
 use aya::maps::lpm_trie::Key;
+use aya::maps::{Array, MapError};
 use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
 use sandbox_common::path::{DeviceKey, EdgeKey, LONG_NAME, LongEdgeKey, RootKey, SHORT_NAME};
+use sandbox_common::subject::NO_PATTERNS;
 
 impl Engine {
-    /// Enters a policy as `slot`. No subject may use the slot yet; on an error it stays empty.
-    pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<(), EngineError> {
+    /// Enters a policy as `slot`; returns where its patterns are, see [`Subject::patterns`]. No subject
+    /// may use the slot yet; on an error it stays empty.
+    ///
+    /// [`Subject::patterns`]: sandbox_common::subject::Subject::patterns
+    pub fn publish(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<u32, EngineError> {
         if self.sets.contains_key(&slot) {
             return Err(EngineError::SlotUsed(slot));
         }
@@ -17,12 +22,33 @@ impl Engine {
         let sets = policy.ports.iter().map(|port| port.set + 1).max().unwrap_or(0);
         self.sets.insert(slot, first_set);
         self.next_set = first_set.saturating_add(sets);
-        let entered = self.enter(slot, first_set, policy);
+        let entered =
+            self.enter(slot, first_set, policy).and_then(|()| self.enter_patterns(slot, policy));
         if entered.is_err() {
             // The error to tell is the first one.
             let _ = self.withdraw(slot, policy);
         }
         entered
+    }
+
+    /// Enters the patterns at the first free place.
+    fn enter_patterns(&mut self, slot: u32, policy: &CompiledPolicy) -> Result<u32, EngineError> {
+        let error = EngineError::map("PATTERNS");
+        let Some(patterns) = &policy.patterns else { return Ok(NO_PATTERNS) };
+        let all = &mut self.maps.patterns;
+        let mut index = 0;
+        while index < all.len() {
+            match all.get(&index, 0) {
+                Err(MapError::KeyNotFound) => break,
+                other => other.map_err(&error)?,
+            };
+            index += 1;
+        }
+        let mut entry = Array::create(1, 0).map_err(&error)?;
+        entry.set(0, **patterns, 0).map_err(&error)?;
+        all.set(index, &entry, 0).map_err(&error)?;
+        self.patterns.insert(slot, index);
+        Ok(index)
     }
 
     fn enter(
@@ -32,9 +58,9 @@ impl Engine {
         policy: &CompiledPolicy,
     ) -> Result<(), EngineError> {
         let maps = &mut self.maps;
-        for (dev, node) in &policy.roots {
+        for (dev, root) in &policy.roots {
             let key = RootKey { slot, dev: *dev };
-            maps.roots.insert(key, node, 0).map_err(EngineError::map("ROOTS"))?;
+            maps.roots.insert(key, root, 0).map_err(EngineError::map("ROOTS"))?;
         }
         for edge in &policy.edges {
             match name_key(slot, edge.from, &edge.name) {
@@ -65,7 +91,7 @@ impl Engine {
         }
         for port in &policy.ports {
             let key = port_key(first_set + port.set, port.protocol, port.port, port.bits);
-            let rule = PortRule { rule: port.rule, allow: u16::from(port.allow) };
+            let rule = PortRule { rule: port.rule, allow: port.allow.into() };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
         Ok(())
@@ -83,6 +109,9 @@ impl Engine {
             Err(_) => {}
         };
         let maps = &mut self.maps;
+        if let Some(index) = self.patterns.remove(&slot) {
+            note("PATTERNS", bpf::delete(maps.patterns_raw.fd(), index).map_err(MapError::IoError));
+        }
         for (dev, _) in &policy.roots {
             note("ROOTS", maps.roots.remove(&RootKey { slot, dev: *dev }));
         }
@@ -111,10 +140,14 @@ impl Engine {
     }
 }
 
-/// LPM tries answer a missing key with the plain system call error.
+/// LPM tries answer a missing key with the plain system call error, and so do calls of our own.
 fn is_missing(error: &MapError) -> bool {
-    matches!(error, MapError::SyscallError(call)
-        if call.io_error.raw_os_error() == Some(libc::ENOENT))
+    let error = match error {
+        MapError::SyscallError(call) => &call.io_error,
+        MapError::IoError(error) => error,
+        _ => return false,
+    };
+    error.raw_os_error() == Some(libc::ENOENT)
 }
 
 /// The key of an edge: by the length of its name in one of two maps.

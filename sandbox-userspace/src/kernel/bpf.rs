@@ -3,14 +3,16 @@
 //! Attributes are the members of `union bpf_attr` (include/uapi/linux/bpf.h) that a command uses;
 //! the kernel takes what is beyond them for zero.
 
-use sandbox_common::subject::Label;
+use sandbox_common::subject::{Label, TaskState};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use zerocopy::FromZeros as _;
 
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
+const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const OBJ_PIN: libc::c_long = 6;
 const BTF_LOAD: libc::c_long = 18;
@@ -51,7 +53,20 @@ fn length(bytes: usize) -> io::Result<u32> {
     u32::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))
 }
 
-/// The value that task storage `map` (of [`Label`]s) has for the process of `pidfd`.
+/// Removes the entry of `map`, whose keys are `u32`.
+pub fn delete(map: impl AsFd, key: u32) -> io::Result<()> {
+    #[repr(C)]
+    struct Delete {
+        map: u32,
+        pad: u32,
+        key: u64,
+    }
+    let attributes = Delete { map: number(map.as_fd()), pad: 0, key: (&raw const key) as u64 };
+    // SAFETY: the key lives until the call returns.
+    unsafe { call(MAP_DELETE_ELEM, &attributes).map(drop) }
+}
+
+/// The value that task storage `map` (of [`TaskState`]s) has for the process of `pidfd`.
 pub fn label_of(map: impl AsFd, pidfd: BorrowedFd<'_>) -> io::Result<Option<Label>> {
     #[repr(C)]
     struct Lookup {
@@ -62,19 +77,19 @@ pub fn label_of(map: impl AsFd, pidfd: BorrowedFd<'_>) -> io::Result<Option<Labe
         flags: u64,
     }
     let key = pidfd.as_raw_fd();
-    let mut label = Label::default();
+    let mut state = TaskState::new_zeroed();
     let attributes = Lookup {
         map: number(map.as_fd()),
         pad: 0,
         key: (&raw const key) as u64,
-        value: (&raw mut label) as u64,
+        value: (&raw mut state) as u64,
         flags: 0,
     };
     // SAFETY: key and value live until the call returns, and the kernel writes as many bytes as the
-    // map's values have, which is `Label`'s size (a pinned map of another shape is refused when the
+    // map's values have, which is `TaskState`'s size (a pinned map of another shape is refused when the
     // engine opens the other maps of its directory).
     match unsafe { call(MAP_LOOKUP_ELEM, &attributes) } {
-        Ok(_) => Ok(Some(label)),
+        Ok(_) => Ok(Some(state.label)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }

@@ -3,19 +3,24 @@
 //! A rule names a path; the kernel knows places of superblocks. Each rule is put on the place of
 //! its own path. Where a mount lies beneath that path, the rule holds for what is mounted there
 //! too, unless the rule allows and the same place is closed by another path: then it stays closed,
-//! so that a bind mount of a secret into the workspace opens nothing.
+//! so that a bind mount of a secret into the workspace opens nothing. Patterns that allow never
+//! reach across a mount point.
 
-use super::compiled::{CompiledPolicy, Device, Rule, UnknownAccess};
-use super::decide::Decision;
+use super::compiled::{CompiledPolicy, Device, Rule};
+use super::decide::{self, Decision};
 use super::diagnostic::{Diagnostic, PolicyError, Severity, checked};
 use super::expand::{self, Context, Placed};
+use super::patterns::anchor::{self, Anchored};
+use super::patterns::{self, Compiled};
 use super::ports;
 use super::rule::{Kind, Origin, Policy};
+use super::source::Counter;
 use super::trie::{Mark, Part, Trie};
 use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
 use sandbox_common::Access;
-use sandbox_common::path::{RULE_DEPTH, kernel_dev};
-use std::collections::BTreeMap;
+use sandbox_common::path::{Inherited, RULE_DEPTH, Root, kernel_dev};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 /// Character devices that every session may open (Documentation/admin-guide/devices.txt): null,
@@ -31,10 +36,15 @@ pub fn compile(
     table: &MountTable,
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
     let placed = expand::expand(policy, context)?;
-    let mut tries = Tries::new(policy, table, &placed);
+    let (anchored, stopped) = anchor::anchor(&placed, table);
+    let mut tries = Tries::new(policy, table, &placed, &anchored);
     tries.put_rules(&placed);
     tries.put_mounts();
     tries.report_closed(&placed);
+    for stop in stopped {
+        tries.warn_stopped(stop.rule, &to_path(&stop.point));
+    }
+    let patterns = tries.patterns();
     let unknown = tries.unknown();
     let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;
@@ -42,13 +52,19 @@ pub fn compile(
     let mut compiled = CompiledPolicy {
         devices: devices(context),
         rules: rules(policy),
-        unknown,
+        roots: vec![(0, unknown)],
         ..Default::default()
     };
     let mut last_id = 0;
     for (dev, trie) in by_dev {
-        let root = trie.emit(&mut last_id, &mut compiled.edges);
+        let root = trie.emit(policy.defaults, &mut last_id, &mut compiled.edges);
         compiled.roots.push((dev, root));
+    }
+    if let Some(Compiled { patterns, starts }) = patterns {
+        for (dev, root) in &mut compiled.roots {
+            root.below.pattern = starts.get(dev).copied().unwrap_or(0);
+        }
+        compiled.patterns = Some(patterns);
     }
     ports::compile(&policy.network, &mut compiled);
     Ok((compiled, warnings))
@@ -60,28 +76,52 @@ struct Tries<'a> {
     table: &'a MountTable,
     /// What the rules say of absolute paths.
     paths: Trie,
+    /// The patterns among the rules that deny.
+    denying: Vec<&'a Placed>,
+    anchored: &'a [Anchored],
     /// By `s_dev`.
     by_dev: BTreeMap<u32, Trie>,
+    /// By id less 1.
+    origins: Vec<&'a Origin>,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
+    /// By rule, those that are among them.
+    warned: HashSet<(u32, String)>,
 }
 
 impl<'a> Tries<'a> {
-    fn new(policy: &'a Policy, table: &'a MountTable, placed: &[Placed]) -> Self {
+    fn new(
+        policy: &'a Policy,
+        table: &'a MountTable,
+        placed: &'a [Placed],
+        anchored: &'a [Anchored],
+    ) -> Self {
         let mut paths = Trie::default();
-        for rule in placed {
+        for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             let mark = Mark { allow: rule.allow, rule: rule.id, crossing: false };
             for part in rule.scope.parts() {
                 paths.place(&rule.path, rule.kind, *part, mark);
             }
         }
         let by_dev = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
-        Self { policy, table, paths, by_dev, errors: Vec::new(), warnings: Vec::new() }
+        let denying = placed.iter().filter(|rule| !rule.allow && !rule.tail.is_empty()).collect();
+        Self {
+            policy,
+            table,
+            paths,
+            denying,
+            anchored,
+            by_dev,
+            origins: origins(policy),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            warned: HashSet::new(),
+        }
     }
 
     /// Puts every rule on its own place.
     fn put_rules(&mut self, placed: &[Placed]) {
-        for rule in placed {
+        for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             let Some((dev, place)) = self.table.locate(&rule.path) else {
                 let path = to_path(&rule.path);
                 self.error(
@@ -103,18 +143,17 @@ impl<'a> Tries<'a> {
         let mut defaults = Vec::new();
         for mount in table.visible() {
             for (kind, part) in kinds_and_parts() {
-                match self.paths.verdict(&mount.point, kind, part) {
+                match self.said(&mount.point, kind, part) {
                     // The rule names the mount point: it is there already.
-                    Some((_, depth)) if depth == mount.point.len() => {}
-                    Some((mark, _)) => {
-                        let mark = Mark { crossing: true, ..mark };
+                    Some(mark) if !mark.crossing => {}
+                    Some(mark) => {
                         if mark.allow {
                             allows.push((mount, kind, part, mark));
                         } else {
                             self.put(mount.dev, &mount.root, kind, &[part], mark);
                         }
                     }
-                    None if kind.default_allow() => {}
+                    None if self.policy.defaults.allow(kind) => {}
                     None => defaults.push((mount, kind, part)),
                 }
             }
@@ -128,7 +167,7 @@ impl<'a> Tries<'a> {
         // A mount that no rule opens may show a part of one that was just opened.
         for (mount, kind, part) in defaults {
             let above = self.found(mount.dev, &mount.root, kind, part);
-            if let Some(Mark { allow: true, crossing: true, rule }) = above {
+            if let Some((Mark { allow: true, crossing: true, rule }, _)) = above {
                 let closed = Mark { allow: false, rule: 0, crossing: true };
                 self.put(mount.dev, &mount.root, kind, &[part], closed);
                 let seen = to_path(&mount.point);
@@ -141,21 +180,28 @@ impl<'a> Tries<'a> {
     }
 
     /// Whether an allow rule above a mount point may open what is mounted there.
-    fn may_open(&mut self, mount: &Mount, kind: Kind, part: Part, rule: u16) -> bool {
-        let closed_by = match self.found(mount.dev, &mount.root, kind, part) {
-            Some(mark) if !mark.allow => Some(mark.rule),
+    fn may_open(&mut self, mount: &Mount, kind: Kind, part: Part, rule: u32) -> bool {
+        let found = self.found(mount.dev, &mount.root, kind, part);
+        let closed_by = match found {
+            Some((mark, _)) if !mark.allow => Some(mark.rule),
             // A rule names the place itself, by another path.
-            Some(Mark { crossing: false, .. }) => return false,
-            _ => None,
+            Some((Mark { crossing: false, .. }, _)) => return false,
+            _ => self
+                .anchored
+                .iter()
+                .filter(|anchored| anchored.dev == mount.dev && !anchored.rule.allow)
+                .filter_map(|Anchored { rule, .. }| denied(rule, &mount.root, kind, part))
+                .find(|(deny, _)| found.is_none_or(|(_, depth)| *deny > depth))
+                .map(|(_, rule)| rule),
         };
         let seen: Vec<(Components, Decision)> = self
             .table
             .views(mount.dev, &mount.root)
             .filter(|(view, _)| view.id != mount.id)
             .map(|(_, path)| {
-                let found = self.paths.verdict(&path, kind, part).map(|(mark, _)| mark);
+                let found = self.said(&path, kind, part);
                 let decision = Decision {
-                    allow: found.map_or(kind.default_allow(), |mark| mark.allow),
+                    allow: found.map_or(self.policy.defaults.allow(kind), |mark| mark.allow),
                     rule: found.map_or(0, |mark| mark.rule),
                 };
                 (path, decision)
@@ -175,11 +221,11 @@ impl<'a> Tries<'a> {
 
     /// Warns of allow rules whose own place another rule closes by another path.
     fn report_closed(&mut self, placed: &[Placed]) {
-        for rule in placed.iter().filter(|rule| rule.allow) {
+        for rule in placed.iter().filter(|rule| rule.allow && rule.tail.is_empty()) {
             let Some((dev, place)) = self.table.locate(&rule.path) else { continue };
             let by_path = self.paths.verdict(&rule.path, rule.kind, Part::Below);
             let by_place = self.found(dev, &place, rule.kind, Part::Below);
-            let (Some((Mark { allow: true, .. }, _)), Some(by)) = (by_path, by_place) else {
+            let (Some((Mark { allow: true, .. }, _)), Some((by, _))) = (by_path, by_place) else {
                 continue;
             };
             if by.allow {
@@ -195,13 +241,62 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// What is allowed on a superblock that is mounted later, nobody knows where: what is read
-    /// everywhere, and no write.
-    fn unknown(&self) -> UnknownAccess {
-        let read = self.paths.verdict(&[], Kind::Read, Part::Below);
-        match read {
-            Some((Mark { allow: false, .. }, _)) => UnknownAccess(Access::empty()),
-            _ => UnknownAccess::default(),
+    /// What the rules say of a path, patterns that allow left out. It is crossing unless a path that is
+    /// spelled out names this very place.
+    fn said(&self, path: &[Vec<u8>], kind: Kind, part: Part) -> Option<Mark> {
+        let literal = self.paths.verdict(path, kind, part);
+        let pattern = self
+            .denying
+            .iter()
+            .filter_map(|rule| denied(rule, path, kind, part))
+            .min_by_key(|(depth, rule)| (Reverse(*depth), *rule));
+        match (literal, pattern) {
+            (Some((mark, depth)), pattern) if pattern.is_none_or(|(deny, _)| deny <= depth) => {
+                Some(Mark { crossing: depth < path.len(), ..mark })
+            }
+            (_, Some((_, rule))) => Some(Mark { allow: false, rule, crossing: true }),
+            _ => None,
+        }
+    }
+
+    /// The patterns for the kernel; on an error the first rule that does not fit is named.
+    fn patterns(&mut self) -> Option<Compiled> {
+        let error = match patterns::compile(self.anchored) {
+            Ok(compiled) => return compiled,
+            Err(error) => error,
+        };
+        let mut ids: Vec<u32> = self.anchored.iter().map(|anchored| anchored.rule.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let first = ids.partition_point(|last| {
+            let some = self.anchored.iter().filter(|anchored| anchored.rule.id <= *last);
+            patterns::compile(&some.cloned().collect::<Vec<_>>()).is_ok()
+        });
+        self.error(
+            ids.get(first).copied().unwrap_or(0),
+            format!("the patterns up to this one are too much: {error}"),
+            "join patterns into one rule with `{a,b}`, use fewer `**` in the middle of one, or \
+             spell paths out",
+        );
+        None
+    }
+
+    /// The root of superblocks that are mounted later, nobody knows where: what is denied everywhere
+    /// is denied, and nothing is opened.
+    fn unknown(&self) -> Root {
+        let mut rights = self.policy.defaults.rights();
+        for kind in Kind::ALL {
+            if let Some((Mark { allow: false, rule, .. }, _)) =
+                self.paths.verdict(&[], kind, Part::Below)
+            {
+                rights.allow &= !kind.access().bits();
+                rights.rules[kind as usize] = rule;
+            }
+        }
+        Root {
+            own: rights,
+            pad: 0,
+            below: Inherited { rights, unknown: 1, ..Inherited::default() },
         }
     }
 
@@ -225,15 +320,15 @@ impl<'a> Tries<'a> {
         }
     }
 
-    fn found(&self, dev: u32, place: &[Vec<u8>], kind: Kind, part: Part) -> Option<Mark> {
-        self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part)).map(|(mark, _)| mark)
+    fn found(&self, dev: u32, place: &[Vec<u8>], kind: Kind, part: Part) -> Option<(Mark, usize)> {
+        self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part))
     }
 
-    fn origin(&self, id: u16) -> Option<&'a Origin> {
-        origins(self.policy).find(|origin| origin.id == id)
+    fn origin(&self, id: u32) -> Option<&'a Origin> {
+        self.origins.get(id.checked_sub(1)? as usize).copied()
     }
 
-    fn error(&mut self, rule: u16, message: String, help: impl Into<String>) {
+    fn error(&mut self, rule: u32, message: String, help: impl Into<String>) {
         self.errors.push(match self.origin(rule) {
             Some(origin) => origin.place.error(message, help),
             None => Diagnostic::file("policy", message, help),
@@ -242,7 +337,7 @@ impl<'a> Tries<'a> {
 
     /// An allow rule does not open `here`, because it is the same as `there`, which the rule `by`
     /// closes; no such rule is the default.
-    fn warn_closed(&mut self, rule: u16, kind: Kind, here: &Path, there: &Path, by: Option<u16>) {
+    fn warn_closed(&mut self, rule: u32, kind: Kind, here: &Path, there: &Path, by: Option<u32>) {
         let Some(origin) = self.origin(rule) else { return };
         let verb = kind.verb();
         let by = by.and_then(|id| self.origin(id)).map(|by| format!("{} \"{}\"", by.key, by.text));
@@ -257,41 +352,68 @@ impl<'a> Tries<'a> {
         let here = here.display();
         let message = format!("`{here}` stays closed to {verb}: {reason}");
         let help = format!("unmount `{here}`, or let a rule open the place by its other path");
-        let mut diagnostic = origin.place.error(message, help);
-        diagnostic.severity = Severity::Warning;
-        if !self.warnings.contains(&diagnostic) {
+        self.warn(origin, message, help);
+    }
+
+    /// A pattern that allows does not reach what is mounted at `point`.
+    fn warn_stopped(&mut self, rule: u32, point: &Path) {
+        let Some(origin) = self.origin(rule) else { return };
+        let point = point.display();
+        let message = format!("the pattern opens nothing of what is mounted at `{point}`");
+        self.warn(origin, message, format!("if that is meant to be open, name `{point}` itself"));
+    }
+
+    fn warn(&mut self, origin: &Origin, message: String, help: String) {
+        if self.warned.insert((origin.id, message.clone())) {
+            let mut diagnostic = origin.place.error(message, help);
+            diagnostic.severity = Severity::Warning;
             self.warnings.push(diagnostic);
         }
     }
+}
+
+/// How deep the place lies by which a pattern denies what is at a path, or beneath it; and the rule.
+fn denied(rule: &Placed, path: &[Vec<u8>], kind: Kind, part: Part) -> Option<(usize, u32)> {
+    if rule.kind != kind {
+        return None;
+    }
+    let depth = match part {
+        Part::Own => decide::depth(rule, path),
+        Part::Below => decide::matched(rule, path),
+    };
+    Some((depth?, rule.id))
 }
 
 fn kinds_and_parts() -> impl Iterator<Item = (Kind, Part)> {
     Kind::ALL.into_iter().flat_map(|kind| Part::ALL.map(|part| (kind, part)))
 }
 
-fn origins(policy: &Policy) -> impl Iterator<Item = &Origin> {
+/// Of all rules by id, which are the numbers from 1.
+fn origins(policy: &Policy) -> Vec<&Origin> {
     let files = policy.files.iter().map(|rule| &rule.origin);
-    files.chain(policy.network.iter().map(|rule| &rule.origin))
+    let mut origins: Vec<&Origin> =
+        files.chain(policy.network.iter().map(|rule| &rule.origin)).collect();
+    origins.sort_by_key(|origin| origin.id);
+    origins
 }
 
 fn rules(policy: &Policy) -> Vec<Rule> {
-    let mut rules: Vec<Rule> = origins(policy)
+    let mut counter = Counter::default();
+    origins(policy)
+        .into_iter()
         .map(|origin| {
-            let source = &origin.place.source;
-            let position = source.position(origin.place.span.clone());
+            let (line, column) = counter.find(&origin.place);
             Rule {
                 id: origin.id,
                 key: origin.key.to_owned(),
                 text: origin.text.clone(),
-                layer: source.layer.to_owned(),
-                file: source.name.clone(),
-                line: position.line,
-                column: position.column,
+                layer: origin.place.source.layer.to_owned(),
+                file: origin.place.source.name.clone(),
+                line,
+                column,
             }
         })
-        .collect();
-    rules.sort_by_key(|rule| rule.id);
-    rules
+        .collect()
 }
 
 fn devices(context: &Context) -> Vec<Device> {

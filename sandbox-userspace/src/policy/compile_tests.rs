@@ -8,20 +8,20 @@ use super::{compile, load, load_text};
 use crate::kernel::mounts::{Components, MountTable, to_components};
 use proptest::prelude::*;
 use sandbox_common::Access;
-use sandbox_common::path::{Node, Rights, kernel_dev};
+use sandbox_common::path::{Node, Rights, Root, kernel_dev};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 /// Everything here lies beneath a directory that no machine has, so that no link is followed.
-const BASE: &str = "/nonexistent-sandbox-test";
+pub(super) const BASE: &str = "/nonexistent-sandbox-test";
 
-fn at(path: &str) -> Components {
+pub(super) fn at(path: &str) -> Components {
     to_components(Path::new(path))
 }
 
 /// Lines of `id parent minor root point`; the device's major number is 8.
-fn table(lines: &str) -> MountTable {
+pub(super) fn table(lines: &str) -> MountTable {
     let mut text = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let [id, parent, minor, root, point] =
@@ -31,7 +31,7 @@ fn table(lines: &str) -> MountTable {
     MountTable::parse(text.as_bytes()).unwrap()
 }
 
-fn context() -> Context {
+pub(super) fn context() -> Context {
     Context {
         home: format!("{BASE}/home").into(),
         workspace: format!("{BASE}/w").into(),
@@ -40,14 +40,14 @@ fn context() -> Context {
     }
 }
 
-struct Compiled {
-    policy: CompiledPolicy,
+pub(super) struct Compiled {
+    pub(super) policy: CompiledPolicy,
     table: MountTable,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// `@` stands for [`BASE`] in the policy and in the table.
-fn compiled(rules: &str, mounts: &str) -> Compiled {
+pub(super) fn compiled(rules: &str, mounts: &str) -> Compiled {
     let text = format!("version = 1\n[files]\n{}", rules.replace('@', BASE));
     let table = table(&mounts.replace('@', BASE));
     let policy = load_text("p.toml", text).unwrap();
@@ -58,52 +58,61 @@ fn compiled(rules: &str, mounts: &str) -> Compiled {
 
 /// Walks as the kernel does.
 fn walk(policy: &CompiledPolicy, dev: u32, place: &[Vec<u8>]) -> Option<Rights> {
-    let edges: HashMap<(u32, &[u8]), Node> = policy
-        .edges
-        .iter()
-        .map(|Edge { from, name, to }| ((*from, name.as_slice()), *to))
-        .collect();
-    let mut node = policy.roots.iter().find(|(root, _)| *root == dev)?.1;
-    for name in place {
-        if node.edges == 0 {
-            return Some(node.below);
-        }
-        match edges.get(&(node.id, name.as_slice())) {
-            Some(next) => node = *next,
-            None => return Some(node.below),
-        }
-    }
-    Some(node.own)
+    walker(policy).walk(dev, place, false)
 }
 
-fn decision(rights: Rights, kind: Kind) -> Decision {
-    let allowed = Access::from_bits_truncate(rights.allow);
-    match kind {
-        Kind::Read => Decision {
-            allow: allowed.contains(Access::READ | Access::EXECUTE),
-            rule: rights.read_rule,
-        },
-        Kind::Write => {
-            Decision { allow: allowed.contains(Access::WRITES), rule: rights.write_rule }
+/// What the kernel has of a policy.
+pub(super) struct Walker<'a> {
+    policy: &'a CompiledPolicy,
+    edges: HashMap<(u32, &'a [u8]), Node>,
+}
+
+pub(super) fn walker(policy: &CompiledPolicy) -> Walker<'_> {
+    let edges = policy.edges.iter();
+    let edges = edges.map(|Edge { from, name, to }| ((*from, name.as_slice()), *to)).collect();
+    Walker { policy, edges }
+}
+
+impl Walker<'_> {
+    /// The rights of a place; `folded` where no directory tells upper from lower case.
+    pub(super) fn walk(&self, dev: u32, place: &[Vec<u8>], folded: bool) -> Option<Rights> {
+        let root = self.policy.roots.iter().find(|(root, _)| *root == dev)?.1;
+        let Root { mut own, below: mut at, .. } = root;
+        for name in place {
+            own = at.rights;
+            if let Some(patterns) = &self.policy.patterns {
+                let (state, said) = patterns.step(at.pattern, patterns.classify(name, folded));
+                at.pattern = state;
+                own.fold(&said.own);
+                at.rights.fold(&said.below);
+            }
+            let known = if at.edges == 0 { None } else { self.edges.get(&(at.node, &**name)) };
+            let node = known.copied().unwrap_or_default();
+            own.fold(&node.own);
+            at.rights.fold(&node.below);
+            (at.node, at.edges) = (node.id, node.edges);
         }
-        Kind::Connect => {
-            Decision { allow: allowed.contains(Access::CONNECT), rule: rights.connect_rule }
-        }
+        Some(own)
     }
+}
+
+pub(super) fn decision(rights: Rights, kind: Kind) -> Decision {
+    let allowed = Access::from_bits_truncate(rights.allow);
+    Decision { allow: allowed.contains(kind.access()), rule: rights.rules[kind as usize] }
 }
 
 impl Compiled {
-    fn rights(&self, path: &str) -> Rights {
+    pub(super) fn rights(&self, path: &str) -> Rights {
         let (dev, place) = self.table.locate(&at(&path.replace('@', BASE))).unwrap();
         walk(&self.policy, dev, &place).unwrap()
     }
 
     /// The rule numbers that allow reading and writing; negative where they deny.
-    fn of(&self, path: &str) -> (i32, i32) {
+    pub(super) fn of(&self, path: &str) -> (i32, i32) {
         let rights = self.rights(path);
         let number = |kind| {
             let Decision { allow, rule } = decision(rights, kind);
-            match (allow, i32::from(rule)) {
+            match (allow, i32::try_from(rule).unwrap()) {
                 (true, 0) => YES,
                 (false, 0) => NO,
                 (true, rule) => rule,
@@ -119,7 +128,7 @@ const YES: i32 = 99;
 /// Denied by the default.
 const NO: i32 = -99;
 /// One file system.
-const ONE: &str = "1 0 1 / /";
+pub(super) const ONE: &str = "1 0 1 / /";
 
 #[test]
 fn a_rule_covers_the_object_or_only_what_lies_beneath() {
@@ -157,9 +166,10 @@ fn kinds_do_not_meddle() {
 fn every_mounted_file_system_is_known_with_the_default() {
     let sandbox = compiled("", "1 0 1 / /\n2 1 2 / /proc\n3 2 3 / /proc/x\n4 1 4 / /proc");
     let devs: Vec<u32> = sandbox.policy.roots.iter().map(|(dev, _)| *dev).collect();
-    assert_eq!(devs, [1, 2, 3, 4].map(|minor| kernel_dev(8, minor)));
-    let ids: Vec<u32> = sandbox.policy.roots.iter().map(|(_, node)| node.id).collect();
-    assert_eq!(ids, [1, 2, 3, 4]);
+    let known = [1, 2, 3, 4].map(|minor| kernel_dev(8, minor));
+    assert_eq!(devs, [&[0], known.as_slice()].concat());
+    let ids: Vec<u32> = sandbox.policy.roots.iter().map(|(_, root)| root.below.node).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4]);
     assert_eq!(sandbox.of("/proc/x"), (YES, NO));
     assert!(sandbox.policy.edges.is_empty());
 }
@@ -318,8 +328,8 @@ fn a_linked_home_of_keys_is_closed_where_it_really_is() {
     let (dev, place) = table.locate(&to_components(&root.join("keys/id_ed25519"))).unwrap();
     let rights = walk(&policy, dev, &place).unwrap();
     assert!(!decision(rights, Kind::Read).allow);
-    let rule = &policy.rules[usize::from(rights.read_rule) - 1];
-    assert_eq!((rule.id, rule.text.as_str()), (rights.read_rule, "~/.ssh/**"));
+    let rule = &policy.rules[rights.rules[0] as usize - 1];
+    assert_eq!((rule.id, rule.text.as_str()), (rights.rules[0], "~/.ssh/**"));
     assert_eq!((rule.layer.as_str(), rule.file.as_str()), ("preset", "preset:default"));
     let line = include_str!("presets/default.toml").lines().nth(rule.line as usize - 1).unwrap();
     assert_eq!(line, "    \"~/.ssh/**\",");
@@ -328,10 +338,16 @@ fn a_linked_home_of_keys_is_closed_where_it_really_is() {
 
 #[test]
 fn what_is_mounted_later_is_read_only_or_closed() {
-    let unknown = |rules| compiled(rules, ONE).policy.unknown.0;
-    assert_eq!(unknown("write.allow = ['/']"), Access::READ | Access::EXECUTE);
-    assert_eq!(unknown("read.deny = ['/']\nread.allow = ['@/w']"), Access::empty());
-    assert_eq!(unknown("read.deny = ['/**']"), Access::empty());
+    let unknown = |rules| {
+        let policy = compiled(rules, ONE).policy;
+        let rights = walk(&policy, 0, &at("/x")).unwrap();
+        assert_eq!(Some(rights), walk(&policy, 0, &[]));
+        assert_eq!(policy.roots[0].1.below.unknown, 1);
+        (Access::from_bits_retain(rights.allow), rights.rules[0])
+    };
+    assert_eq!(unknown("write.allow = ['/']"), (Access::READ | Access::EXECUTE, 0));
+    assert_eq!(unknown("read.deny = ['/']\nread.allow = ['@/w']"), (Access::EXECUTE, 1));
+    assert_eq!(unknown("read.deny = ['/**']"), (Access::EXECUTE, 1));
 }
 
 #[test]
@@ -354,7 +370,7 @@ fn a_place_too_deep_in_its_file_system_is_an_error() {
         compile(&load_text("p.toml", text).unwrap(), &context(), &table)
     };
     assert!(rule(4).is_ok());
-    let error = rule(5).unwrap_err();
+    let error = rule(5).err().unwrap();
     let position = error.diagnostics[0].position.as_ref().unwrap();
     assert_eq!((position.line, position.column), (2, 20));
     assert!(error.diagnostics[0].message.contains("65 components deep"), "{error}");
@@ -364,7 +380,7 @@ fn a_place_too_deep_in_its_file_system_is_an_error() {
 fn a_table_without_a_root_is_an_error() {
     let text = format!("version = 1\nfiles.read.deny = ['{BASE}/x']");
     let policy = load_text("p.toml", text).unwrap();
-    let error = compile(&policy, &context(), &table("7 3 5 / /proc")).unwrap_err();
+    let error = compile(&policy, &context(), &table("7 3 5 / /proc")).err().unwrap();
     assert!(error.diagnostics[0].message.contains("no mount holds"), "{error}");
 }
 
@@ -393,7 +409,9 @@ fn policy_text(rules: &[(usize, String, bool)]) -> String {
 
 /// Mounts the given roots (minor number of the device, place) at the given points, one after the
 /// other, each on what the path reaches at that time.
-fn mounted<'a>(mounts: impl Iterator<Item = (usize, &'a str, &'a str)>) -> (String, MountTable) {
+pub(super) fn mounted<'a>(
+    mounts: impl Iterator<Item = (usize, &'a str, &'a str)>,
+) -> (String, MountTable) {
     let mut lines = ONE.to_owned();
     for (id, (minor, root, point)) in (2..).zip(mounts) {
         let parent = table(&lines).holder(&at(point)).unwrap().id;
@@ -415,7 +433,7 @@ fn agree(text: &str, table: &MountTable, paths: &[String]) -> Result<(), TestCas
         for kind in Kind::ALL {
             prop_assert_eq!(
                 decision(rights, kind),
-                decide::path(&placed, kind, &at(path)),
+                decide::path(&placed, policy.defaults, kind, &at(path)),
                 "{:?} of {} with {}",
                 kind,
                 path,
@@ -423,15 +441,16 @@ fn agree(text: &str, table: &MountTable, paths: &[String]) -> Result<(), TestCas
             );
         }
     }
-    let mut ids: Vec<u32> = compiled.roots.iter().map(|(_, node)| node.id).collect();
+    let roots = || compiled.roots.iter().filter(|(dev, _)| *dev != 0).map(|(_, root)| root.below);
+    let mut ids: Vec<u32> = roots().map(|root| root.node).collect();
     ids.extend(compiled.edges.iter().map(|edge| edge.to.id));
     let count = u32::try_from(ids.len()).unwrap();
     ids.sort_unstable();
     prop_assert_eq!(ids, (1..=count).collect::<Vec<_>>());
-    let roots = compiled.roots.iter().map(|(_, node)| node);
-    for node in roots.chain(compiled.edges.iter().map(|edge| &edge.to)) {
-        let edges = compiled.edges.iter().filter(|edge| edge.from == node.id).count();
-        prop_assert_eq!(usize::try_from(node.edges).unwrap(), edges);
+    let counts = compiled.edges.iter().map(|edge| (edge.to.id, edge.to.edges));
+    for (id, count) in roots().map(|root| (root.node, root.edges)).chain(counts) {
+        let edges = compiled.edges.iter().filter(|edge| edge.from == id).count();
+        prop_assert_eq!(usize::try_from(count).unwrap(), edges);
     }
     Ok(())
 }
@@ -472,7 +491,7 @@ proptest! {
             let (dev, place) = table.locate(&at(path)).unwrap();
             let rights = walk(&compiled, dev, &place).unwrap();
             for kind in Kind::ALL {
-                let said = decide::path(&placed, kind, &at(path));
+                let said = decide::path(&placed, policy.defaults, kind, &at(path));
                 let named = placed.iter().any(|rule| {
                     let at = table.locate(&rule.path);
                     rule.allow && rule.kind == kind
@@ -492,13 +511,47 @@ proptest! {
 fn the_examples_of_the_reference_are_policies() {
     let text = include_str!("../../../docs/policy.md");
     let mut examples = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
-    let whole = examples.next().unwrap();
-    assert_eq!(load_text("policy.md", whole.to_owned()).unwrap().network.len(), 3);
-    let sandbox = compiled(examples.next().unwrap(), ONE);
+    let mut next = || examples.next().unwrap().to_owned();
+    assert_eq!(load_text("policy.md", next()).unwrap().network.len(), 3);
+
+    let policy = load_text("policy.md", next()).unwrap();
+    let placed = expand(&policy, &context()).unwrap();
+    let rule = |kind, path: &str| {
+        let path = at(&path.replace('@', BASE));
+        decide::path(&placed, policy.defaults, kind, &path).rule
+    };
+    for (path, expected) in [
+        ("/x/.env", 1),
+        ("/x/.env.local", 1),
+        ("/x/.env.example", 0),
+        ("/x/secrets", 0),
+        ("/x/secrets/y/z", 2),
+        ("@/home/clients/a/contracts/b", 3),
+        ("@/home/clients/contracts", 0),
+        ("@/w/a.key", 4),
+        ("@/w/a/b/c.p12", 4),
+        ("/srv/app/[id]/7x", 5),
+        ("/srv/app/i/7x", 0),
+    ] {
+        assert_eq!(rule(Kind::Read, path), expected, "{path}");
+    }
+    assert_eq!(rule(Kind::Execute, "@/w/x"), 6);
+    assert_eq!(rule(Kind::Execute, "@/w/a/bin/x"), 8);
+
+    let sandbox = compiled(&next(), ONE);
     assert_eq!(sandbox.of("@/w/src/x"), (YES, 1));
     assert_eq!(sandbox.of("@/w/.git/config"), (YES, -3));
     assert_eq!(sandbox.of("@/w/.git/refs/heads/x"), (YES, 2));
-    let unix = load_text("policy.md", examples.next().unwrap().to_owned()).unwrap();
+
+    let listed = next();
+    let sandbox = compiled(listed.split_once("[files]\n").unwrap().1, ONE);
+    let read = |path: &str| decision(sandbox.rights(path), Kind::Read).allow;
+    assert!(read("/usr/bin/env") && read("/etc/ssl/certs/x.pem") && read("@/w") && read("@/w/x"));
+    assert!(read("/etc/ld.so.cache") && read("/etc/terminfo/x"));
+    assert!(!read("/home/x") && !read("/etc/shadow") && !read("@/w/a/.env"));
+    assert!(!read("/etc/ssl/private/x"));
+
+    let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
     assert_eq!(named.count(), 1);
     assert!(examples.next().is_none());

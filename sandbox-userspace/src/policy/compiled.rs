@@ -1,14 +1,16 @@
 //! A compiled policy: what `engine` publishes to one slot.
 
 use sandbox_common::Access;
-use sandbox_common::path::Node;
+use sandbox_common::path::{Node, Root};
+use sandbox_common::pattern::Patterns;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The whole policy of a session in the kernel's terms, still without a slot number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct CompiledPolicy {
-    /// Superblocks that the policy knows: `s_dev` in the kernel's encoding and the root's node.
-    pub roots: Vec<(u32, Node)>,
+    /// Superblocks that the policy knows: `s_dev` in the kernel's encoding and the root. That of 0 is
+    /// the root of all others.
+    pub roots: Vec<(u32, Root)>,
     /// Edges of the tries of all superblocks; node ids are unique over all of them.
     pub edges: Vec<Edge>,
     /// Device nodes that may be opened.
@@ -19,20 +21,10 @@ pub struct CompiledPolicy {
     pub net6: Vec<Prefix<Ipv6Addr>>,
     /// Ports of the port sets.
     pub ports: Vec<PortEntry>,
-    /// Allowed on superblocks that are not in `roots`.
-    pub unknown: UnknownAccess,
+    /// Patterns, where the policy has any.
+    pub patterns: Option<Box<Patterns>>,
     /// Rules by id; `rules[0]` has id 1.
     pub rules: Vec<Rule>,
-}
-
-/// What is allowed on a superblock that the policy does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownAccess(pub Access);
-
-impl Default for UnknownAccess {
-    fn default() -> Self {
-        Self(Access::READ | Access::EXECUTE)
-    }
 }
 
 /// One edge of the trie.
@@ -80,7 +72,7 @@ pub struct PortEntry {
     /// Bits of the port that must match, 0 to 16.
     pub bits: u8,
     /// The rule.
-    pub rule: u16,
+    pub rule: u32,
     /// Its verdict.
     pub allow: bool,
 }
@@ -89,7 +81,7 @@ pub struct PortEntry {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rule {
     /// Its number in events, from 1.
-    pub id: u16,
+    pub id: u32,
     /// The key of the policy: `files.read.deny`.
     pub key: String,
     /// The rule as written: `~/.ssh/**`.

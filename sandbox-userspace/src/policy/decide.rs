@@ -3,7 +3,7 @@
 //! Tests hold the compiled policy to it, and the kernel to both.
 
 use super::expand::Placed;
-use super::rule::{Kind, NetRule, Protocol, Scope};
+use super::rule::{Defaults, Kind, NetRule, Protocol, Scope, Step};
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
@@ -13,22 +13,51 @@ pub struct Decision {
     /// Whether it is allowed.
     pub allow: bool,
     /// The rule that says so; 0 is the default.
-    pub rule: u16,
+    pub rule: u32,
 }
 
 /// Decides on an object by its absolute path, symbolic links resolved.
 ///
-/// Of the rules that cover it the one on the deepest place decides; at the same place deny wins.
-pub fn path(rules: &[Placed], kind: Kind, path: &[Vec<u8>]) -> Decision {
+/// Of the rules that cover it the one that matches at the deepest place decides; at the same place a
+/// path that is spelled out, then deny, then the earlier rule.
+pub fn path(rules: &[Placed], defaults: Defaults, kind: Kind, path: &[Vec<u8>]) -> Decision {
     rules
         .iter()
-        .filter(|rule| rule.kind == kind && path.starts_with(&rule.path))
-        .filter(|rule| rule.scope == Scope::Tree || rule.path.len() < path.len())
-        .min_by_key(|rule| (Reverse(rule.path.len()), rule.allow, rule.id))
-        .map_or(Decision { allow: kind.default_allow(), rule: 0 }, |rule| Decision {
+        .filter(|rule| rule.kind == kind)
+        .filter_map(|rule| Some((depth(rule, path)?, rule)))
+        .min_by_key(|(depth, rule)| (Reverse(*depth), !rule.tail.is_empty(), rule.allow, rule.id))
+        .map_or(Decision { allow: defaults.allow(kind), rule: 0 }, |(_, rule)| Decision {
             allow: rule.allow,
             rule: rule.id,
         })
+}
+
+/// How deep the deepest place lies by which a rule covers an object: the object itself, or one above.
+pub fn depth(rule: &Placed, path: &[Vec<u8>]) -> Option<usize> {
+    match rule.scope {
+        Scope::Tree => matched(rule, path),
+        Scope::Beneath => matched(rule, path.split_last()?.1),
+    }
+}
+
+/// How deep the deepest place lies that a rule names, of an object and those above it.
+pub(super) fn matched(rule: &Placed, path: &[Vec<u8>]) -> Option<usize> {
+    let rest = path.strip_prefix(rule.path.as_slice())?;
+    (0..=rest.len())
+        .rev()
+        .find(|depth| matches(&rule.tail, &rest[..*depth]))
+        .map(|depth| rule.path.len() + depth)
+}
+
+/// Whether steps make up just these names.
+pub fn matches(steps: &[Step], names: &[Vec<u8>]) -> bool {
+    let Some((step, steps)) = steps.split_first() else { return names.is_empty() };
+    match (step, names.split_first()) {
+        (Step::Deep, _) => (0..=names.len()).any(|skipped| matches(steps, &names[skipped..])),
+        (Step::Any, Some((_, names))) => matches(steps, names),
+        (Step::Name(glob), Some((name, names))) => glob.matches(name) && matches(steps, names),
+        (_, None) => false,
+    }
 }
 
 /// Decides on an address. An IPv4-mapped IPv6 address is the IPv4 address.

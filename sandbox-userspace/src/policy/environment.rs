@@ -26,7 +26,7 @@ pub fn variables(
     ];
     let cache = to_components(&context.home.join(".npm/_cacache"));
     let named = NPM.iter().any(|name| std::env::var_os(name).is_some());
-    if !named && !decide::path(&placed, Kind::Write, &cache).allow {
+    if !named && !decide::path(&placed, policy.defaults, Kind::Write, &cache).allow {
         variables.push((NPM[0], Some(tmpdir.join("npm").into_os_string())));
     }
     Ok(variables)

@@ -1,15 +1,12 @@
 //! Rules tied to a machine: variables replaced, symbolic links resolved.
 
 use super::diagnostic::{Diagnostic, PolicyError, checked};
-use super::rule::{Base, FileRule, Kind, Policy, Scope};
+use super::resolve::{Resolved, Resolver};
+use super::rule::{Base, FileRule, Kind, Pattern, Policy, Scope, Step};
 use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
-use std::io::{self, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
-
-/// Symbolic links that one path may lead through (`MAXSYMLINKS`, linux/namei.h).
-const LINKS: usize = 40;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// What the variables of a policy stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +24,7 @@ pub struct Context {
 impl Context {
     fn base(&self, base: Base) -> &Path {
         match base {
-            Base::Root => Path::new("/"),
+            Base::Everywhere | Base::Root => Path::new("/"),
             Base::Home => &self.home,
             Base::Workspace => &self.workspace,
             Base::Tmpdir => &self.tmpdir,
@@ -35,141 +32,131 @@ impl Context {
     }
 }
 
-/// A rule on one place. A rule that names a symbolic link is two of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A rule on one place, or on those beneath it that a pattern matches. A rule that names a symbolic
+/// link is two of them, and one with braces several.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placed {
     /// The rule.
-    pub id: u16,
+    pub id: u32,
     /// The accesses it speaks of.
     pub kind: Kind,
     /// Its verdict.
     pub allow: bool,
     /// The place: absolute, symbolic links resolved.
     pub path: Components,
+    /// The pattern beneath it; empty where the place itself is meant.
+    pub tail: Vec<Step>,
+    /// The pattern is meant in every file system, those too that nobody knows yet.
+    pub everywhere: bool,
     /// Whether the place itself is meant too.
     pub scope: Scope,
 }
 
 /// Ties the file rules of a policy to this machine.
 pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyError> {
+    let mut machine = Machine::new(context);
     let mut placed = Vec::new();
     let mut diagnostics = Vec::new();
     for rule in &policy.files {
-        match places(rule, context) {
-            Ok(paths) => placed.extend(paths.into_iter().map(|path| Placed {
-                id: rule.origin.id,
-                kind: rule.kind,
-                allow: rule.allow,
-                path,
-                scope: rule.pattern.scope,
-            })),
-            Err(diagnostic) => diagnostics.push(diagnostic),
+        if let Err(diagnostic) = machine.place(rule, &mut placed) {
+            diagnostics.push(diagnostic);
         }
     }
     checked(placed, diagnostics)
 }
 
-/// The places of a rule: where it was written and, for a symbolic link, where that leads.
-pub(super) fn places(rule: &FileRule, context: &Context) -> Result<Vec<Components>, Diagnostic> {
-    let place = &rule.origin.place;
-    let base = context.base(rule.pattern.base);
-    if !base.is_absolute() {
-        return Err(place.error(
-            format!("the rule starts from `{}`, which is no absolute path", base.display()),
-            "give the session an absolute home, workspace and temporary directory",
-        ));
-    }
-    let written = [to_components(base), rule.pattern.components.clone()].concat();
-    let fail = |error: io::Error| {
-        place.error(
-            format!("cannot resolve `{}`: {error}", to_path(&written).display()),
-            "name the directory that the path leads to",
-        )
-    };
-    let link = resolve(&written, false).map_err(fail)?.path;
-    let target = resolve(&written, true).map_err(fail)?;
-    if rule.allow {
-        stays_inside(rule, context, &target)?;
-    }
-    if place.source.layer == worktree::LAYER && !target.links.is_empty() {
-        return Err(place.error(
-            "a symbolic link has just been put in the path, where there was none",
-            "start the session again when nobody changes the repository",
-        ));
-    }
-    Ok(if link == target.path { vec![link] } else { vec![link, target.path] })
+/// The machine that rules are tied to.
+pub(super) struct Machine<'a> {
+    context: &'a Context,
+    resolver: Resolver,
 }
 
-/// An agent can plant a symbolic link in a directory that it may write to. A later session's allow
-/// rule that leads through it must not open what lies elsewhere.
-fn stays_inside(rule: &FileRule, context: &Context, target: &Resolved) -> Result<(), Diagnostic> {
-    for inside in [&context.workspace, &context.tmpdir] {
-        let base = to_components(inside);
-        let base = resolve(&base, true).map_or(base, |resolved| resolved.path);
-        let planted = target.links.iter().find(|link| link.starts_with(&base));
-        if let Some(link) = planted.filter(|_| !target.path.starts_with(&base)) {
-            let (link, path) = (to_path(link), to_path(&target.path));
-            return Err(rule.origin.place.error(
-                format!(
-                    "the path leads out of `{}` by the link `{}`",
-                    inside.display(),
-                    link.display()
-                ),
-                format!("if that is meant, name where it leads: `{}`", path.display()),
+impl<'a> Machine<'a> {
+    pub(super) fn new(context: &'a Context) -> Self {
+        Self { context, resolver: Resolver::default() }
+    }
+
+    /// Appends the places of a rule: where it was written and, for a symbolic link, where that leads.
+    pub(super) fn place(
+        &mut self,
+        rule: &FileRule,
+        placed: &mut Vec<Placed>,
+    ) -> Result<(), Diagnostic> {
+        for pattern in &rule.patterns {
+            let of = |path| Placed {
+                id: rule.origin.id,
+                kind: rule.kind,
+                allow: rule.allow,
+                path,
+                tail: pattern.tail.clone(),
+                everywhere: pattern.base == Base::Everywhere,
+                scope: pattern.scope,
+            };
+            let (link, target) = self.paths(rule, pattern)?;
+            let other = (target != link).then(|| of(target));
+            placed.push(of(link));
+            placed.extend(other);
+        }
+        Ok(())
+    }
+
+    /// The path of a pattern up to its first wildcard, and where that leads.
+    fn paths(
+        &mut self,
+        rule: &FileRule,
+        pattern: &Pattern,
+    ) -> Result<(Components, Components), Diagnostic> {
+        let place = &rule.origin.place;
+        let base = self.context.base(pattern.base);
+        if !base.is_absolute() {
+            return Err(place.error(
+                format!("the rule starts from `{}`, which is no absolute path", base.display()),
+                "give the session an absolute home, workspace and temporary directory",
             ));
         }
+        let mut written = to_components(base);
+        written.extend_from_slice(&pattern.components);
+        let fail = |error: io::Error| {
+            place.error(
+                format!("cannot resolve `{}`: {error}", to_path(&written).display()),
+                "name the directory that the path leads to",
+            )
+        };
+        let link = self.resolver.resolve(&written, false).map_err(fail)?.path;
+        let target = self.resolver.resolve(&written, true).map_err(fail)?;
+        if rule.allow && !target.links.is_empty() {
+            self.stays_inside(rule, &target)?;
+        }
+        if place.source.layer == worktree::LAYER && !target.links.is_empty() {
+            return Err(place.error(
+                "a symbolic link has just been put in the path, where there was none",
+                "start the session again when nobody changes the repository",
+            ));
+        }
+        Ok((link, target.path))
     }
-    Ok(())
-}
 
-/// A path without symbolic links.
-pub(super) struct Resolved {
-    pub(super) path: Components,
-    /// The links that were followed, each by its own place.
-    pub(super) links: Vec<Components>,
-}
-
-/// Follows the symbolic links of a path as far as it exists; what does not exist yet is taken as
-/// written. The last component is followed only on request.
-pub(super) fn resolve(path: &[Vec<u8>], follow_last: bool) -> io::Result<Resolved> {
-    let mut done = Components::new();
-    let mut rest: Vec<Vec<u8>> = path.iter().rev().cloned().collect();
-    let mut links = Vec::new();
-    while let Some(name) = rest.pop() {
-        if name == b".." {
-            done.pop();
-            continue;
-        }
-        done.push(name);
-        if rest.is_empty() && !follow_last {
-            break;
-        }
-        match std::fs::read_link(to_path(&done)) {
-            Ok(target) => {
-                links.push(done.clone());
-                if links.len() > LINKS {
-                    return Err(rustix::io::Errno::LOOP.into());
-                }
-                done.pop();
-                if target.is_absolute() {
-                    done.clear();
-                }
-                rest.extend(target.components().rev().filter_map(|component| match component {
-                    Component::Normal(name) => Some(name.as_bytes().to_vec()),
-                    Component::ParentDir => Some(b"..".to_vec()),
-                    _ => None,
-                }));
+    /// An agent can plant a symbolic link in a directory that it may write to. A later session's allow
+    /// rule that leads through it must not open what lies elsewhere.
+    fn stays_inside(&mut self, rule: &FileRule, target: &Resolved) -> Result<(), Diagnostic> {
+        for inside in [&self.context.workspace, &self.context.tmpdir] {
+            let base = to_components(inside);
+            let base = self.resolver.resolve(&base, true).map_or(base, |resolved| resolved.path);
+            let planted = target.links.iter().find(|link| link.starts_with(&base));
+            if let Some(link) = planted.filter(|_| !target.path.starts_with(&base)) {
+                let (link, path) = (to_path(link), to_path(&target.path));
+                return Err(rule.origin.place.error(
+                    format!(
+                        "the path leads out of `{}` by the link `{}`",
+                        inside.display(),
+                        link.display()
+                    ),
+                    format!("if that is meant, name where it leads: `{}`", path.display()),
+                ));
             }
-            // Not a link, or not there.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::InvalidInput | ErrorKind::NotFound | ErrorKind::NotADirectory
-                ) => {}
-            Err(error) => return Err(error),
         }
+        Ok(())
     }
-    Ok(Resolved { path: done, links })
 }
 
 #[cfg(test)]

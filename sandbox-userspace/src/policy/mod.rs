@@ -9,11 +9,16 @@ pub mod decide;
 pub mod diagnostic;
 pub mod environment;
 pub mod expand;
+pub mod glob;
 mod parse;
 #[cfg(test)]
 mod parse_tests;
+#[cfg(test)]
+mod pattern_tests;
+mod patterns;
 pub mod ports;
 pub mod preset;
+mod resolve;
 pub mod rule;
 pub mod source;
 mod trie;

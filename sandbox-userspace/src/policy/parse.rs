@@ -15,11 +15,12 @@ use toml::de::{DeTable, DeValue};
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-const KEYS: [(&str, &[&str]); 6] = [
+const KEYS: [(&str, &[&str]); 7] = [
     ("", &["version", "extends", "except", "files", "network"]),
-    ("files", &["read", "write"]),
-    ("files.read", &["allow", "deny"]),
+    ("files", &["read", "write", "exec"]),
+    ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
+    ("files.exec", &["default", "allow", "deny"]),
     ("network", &["allow", "unix"]),
     ("network.unix", &["allow", "deny"]),
 ];
@@ -74,6 +75,8 @@ impl Layers {
         let presets = reader.presets("extends", root);
         let except = reader.presets("except", root);
         let rules = reader.rules(root);
+        let read = reader.default(root, "read");
+        let execute = reader.default(root, "exec");
         let mut found = reader.diagnostics;
         self.presets.extend(except.into_iter().map(|preset| preset.name));
         for preset in presets {
@@ -82,6 +85,9 @@ impl Layers {
                 self.read(&Arc::new(preset));
             }
         }
+        let defaults = &mut self.policy.defaults;
+        defaults.read = read.unwrap_or(defaults.read);
+        defaults.execute = execute.unwrap_or(defaults.execute);
         for (key, entry) in rules {
             if let Err(diagnostic) = self.add(key, entry) {
                 found.push(diagnostic);
@@ -96,7 +102,7 @@ impl Layers {
     fn add(&mut self, key: RuleKey, entry: Entry) -> Result<(), Diagnostic> {
         let Entry { text, place } = entry;
         self.count += 1;
-        let Some(id) = u16::try_from(self.count).ok().filter(|id| usize::from(*id) <= RULES) else {
+        let Some(id) = u32::try_from(self.count).ok().filter(|_| self.count <= RULES) else {
             // One diagnostic is enough: the rest of the rules is beyond the limit too.
             if self.count > RULES + 1 {
                 return Ok(());
@@ -109,9 +115,9 @@ impl Layers {
         let fail = |problem: Problem| place.error(problem.message, problem.help);
         match key {
             RuleKey::Files(key, kind, allow) => {
-                let pattern = check::path::parse(&text).map_err(fail)?;
+                let patterns = check::path::parse(&text).map_err(fail)?;
                 let origin = Origin { id, key, text, place };
-                self.policy.files.push(FileRule { origin, kind, allow, pattern });
+                self.policy.files.push(FileRule { origin, kind, allow, patterns });
             }
             RuleKey::Network(key) => {
                 let target = check::address::parse(&text).map_err(fail)?;
@@ -135,11 +141,13 @@ enum RuleKey {
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 7] = [
+const LISTS: [RuleKey; 9] = [
     RuleKey::Files("files.read.allow", Kind::Read, true),
     RuleKey::Files("files.read.deny", Kind::Read, false),
     RuleKey::Files("files.write.allow", Kind::Write, true),
     RuleKey::Files("files.write.deny", Kind::Write, false),
+    RuleKey::Files("files.exec.allow", Kind::Execute, true),
+    RuleKey::Files("files.exec.deny", Kind::Execute, false),
     RuleKey::Network("network.allow"),
     RuleKey::Files("network.unix.allow", Kind::Connect, true),
     RuleKey::Files("network.unix.deny", Kind::Connect, false),
@@ -237,6 +245,25 @@ impl Reader<'_> {
         presets
     }
 
+    /// What `files.KIND.default` says.
+    fn default(&mut self, root: &DeTable<'_>, kind: &str) -> Option<bool> {
+        let files = root.get("files")?.get_ref().as_table()?;
+        let value = files.get(kind)?.get_ref().as_table()?.get("default")?;
+        let said = match value.get_ref() {
+            DeValue::String(text) => text.as_ref(),
+            other => article(other),
+        };
+        match (value.get_ref(), said) {
+            (DeValue::String(_), "allow") => Some(true),
+            (DeValue::String(_), "deny") => Some(false),
+            _ => {
+                let message = format!("`files.{kind}.default` is `{said}`");
+                self.error(value.span(), message, "write `\"allow\"` or `\"deny\"`");
+                None
+            }
+        }
+    }
+
     /// The entries of all lists, in the order of the text.
     fn rules(&mut self, root: &DeTable<'_>) -> Vec<(RuleKey, Entry)> {
         let mut rules = Vec::new();
@@ -286,6 +313,9 @@ impl Reader<'_> {
 
 /// What to do about an unknown key.
 fn key_help(table: &str, word: &str, known: &[&str]) -> String {
+    if (table, word) == ("files.write", "default") {
+        return "nothing may be written but what `files.write.allow` names".to_owned();
+    }
     if let Some(near) = nearest(word, known) {
         return format!("did you mean `{near}`?");
     }

@@ -2,7 +2,8 @@
 
 use super::diagnostic::{Diagnostic, PolicyError};
 use super::rule::{Kind, Policy};
-use super::{load, load_text};
+use super::{Context, decide, expand, load, load_text};
+use crate::kernel::mounts::to_components;
 use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
@@ -44,10 +45,22 @@ const CASES: &[Case] = &[
         "did you mean `allow`?",
     ),
     (
-        "version = 1\n[files.read]\ndefault = \"deny\"",
+        "version = 1\n[files.write]\ndefault = \"deny\"",
         (3, 1, 7),
         "unknown key `default`",
-        "known keys in `[files.read]`: `allow`, `deny`",
+        "nothing may be written but what `files.write.allow` names",
+    ),
+    (
+        "version = 1\n[files.exec]\ndefault = \"none\"",
+        (3, 11, 6),
+        "`files.exec.default` is `none`",
+        "`\"allow\"` or `\"deny\"`",
+    ),
+    (
+        "version = 1\nfiles.read.default = true",
+        (2, 22, 4),
+        "`files.read.default` is `a truth value`",
+        "`\"allow\"` or `\"deny\"`",
     ),
     ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
     (
@@ -120,7 +133,12 @@ const CASES: &[Case] = &[
         "relative path",
         "`${WORKSPACE}/src`",
     ),
-    ("version = 1\n[files]\nread.deny = [\"**/.env\"]", (3, 14, 9), "relative path", "wildcards"),
+    (
+        "version = 1\n[files]\nread.deny = [\"*.pem\"]",
+        (3, 14, 7),
+        "relative path",
+        "`**/` before it",
+    ),
     (
         "version = 1\n[network]\nallow = [\"10.0.0.1/8:80\"]",
         (3, 10, 15),
@@ -274,7 +292,7 @@ read.allow = ['/a', '/c']
 ";
     let policy = read(text).unwrap();
     let preset = load(None).unwrap();
-    let count = u16::try_from(preset.files.len()).unwrap();
+    let count = u32::try_from(preset.files.len()).unwrap();
     assert!(preset.network.is_empty());
     let own: Vec<_> = policy.files[preset.files.len()..]
         .iter()
@@ -296,16 +314,16 @@ read.allow = ['/a', '/c']
 }
 
 #[test]
-fn ten_thousand_rules_are_a_policy_and_one_more_is_not() {
+fn two_hundred_thousand_rules_are_a_policy_and_one_more_is_not() {
     let policy = |count: usize| {
         let list = vec!["'/a'"; count].join(",\n");
         read(&format!("version = 1\nfiles.read.deny = [\n{list}]"))
     };
-    assert_eq!(policy(10_000).unwrap().files.len(), 10_000);
-    let error = policy(10_005).unwrap_err();
+    assert_eq!(policy(200_000).unwrap().files.len(), 200_000);
+    let error = policy(200_005).unwrap_err();
     assert_eq!(error.diagnostics.len(), 1);
-    assert_eq!(error.diagnostics[0].message, "more than 10000 rules");
-    assert_eq!(error.diagnostics[0].position.as_ref().unwrap().line, 10_003);
+    assert_eq!(error.diagnostics[0].message, "more than 200000 rules");
+    assert_eq!(error.diagnostics[0].position.as_ref().unwrap().line, 200_003);
 }
 
 #[test]
@@ -321,6 +339,40 @@ fn the_default_preset_closes_secrets_and_opens_three_directories() {
         assert!(denied.contains(&secret), "{secret}");
     }
     assert!(!denied.iter().any(|text| text.contains(".gitconfig") || text.contains(".claude")));
+    let context =
+        Context { home: "/h".into(), workspace: "/w".into(), tmpdir: "/t".into(), terminal: None };
+    let placed = expand::expand(&policy, &context).unwrap();
+    let read = |path: &str| {
+        let path = to_components(std::path::Path::new(path));
+        decide::path(&placed, policy.defaults, Kind::Read, &path).allow
+    };
+    for secret in [
+        "/w/.env",
+        "/w/a/.env.local",
+        "/w/.env.test.local",
+        "/w/.env.production",
+        "/home/x/.ssh/id_rsa",
+        "/srv/a.kdbx",
+        "/root/.netrc",
+        "/w/.git-credentials",
+    ] {
+        assert!(!read(secret), "{secret}");
+    }
+    for needed in [
+        "/w/.env.example",
+        "/w/.env.sample",
+        "/w/.env.template",
+        "/w/.env.test",
+        "/w/.envrc",
+        "/w/.npmrc",
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/ssl/certs/x.pem",
+        "/usr/lib/python3/dist-packages/certifi/cacert.pem",
+        "/w/tests/id_ed25519",
+        "/w/x/env",
+    ] {
+        assert!(read(needed), "{needed}");
+    }
     let mut unique = denied.clone();
     unique.sort_unstable();
     unique.dedup();

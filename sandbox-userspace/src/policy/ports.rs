@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Ports and the rule that speaks of them.
-type Ports = Vec<(Protocol, RangeInclusive<u16>, u16)>;
+type Ports = Vec<(Protocol, RangeInclusive<u16>, u32)>;
 
 /// Fills in the network part of a policy.
 ///
@@ -40,7 +40,7 @@ pub(super) fn compile(rules: &[NetRule], policy: &mut CompiledPolicy) {
 /// decides.
 fn paint<'a>(rules: impl Iterator<Item = &'a NetRule>) -> Ports {
     // Per protocol: where a range begins, and whose it is up to the next beginning.
-    let mut painted: BTreeMap<Protocol, BTreeMap<u16, Option<u16>>> = BTreeMap::new();
+    let mut painted: BTreeMap<Protocol, BTreeMap<u16, Option<u32>>> = BTreeMap::new();
     for rule in rules {
         let (low, high) = (*rule.target.ports.start(), *rule.target.ports.end());
         for protocol in rule.target.protocols {

@@ -1,7 +1,10 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
+use super::glob::Glob;
 use super::source::Place;
 use ipnet::IpNet;
+use sandbox_common::Access;
+use sandbox_common::path::{KIND_ACCESS, KINDS, Rights};
 use std::ops::RangeInclusive;
 
 /// A policy: what its layers say, in the order of the layers and of their texts.
@@ -11,28 +14,66 @@ pub struct Policy {
     pub files: Vec<FileRule>,
     /// Rules of `[network]`.
     pub network: Vec<NetRule>,
+    /// What holds where no rule speaks.
+    pub defaults: Defaults,
 }
 
-/// Which accesses a rule about paths speaks of.
+/// What is allowed where no rule speaks. Writing and connecting never are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// `files.read.default`.
+    pub read: bool,
+    /// `files.exec.default`.
+    pub execute: bool,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { read: true, execute: true }
+    }
+}
+
+impl Defaults {
+    /// Whether a kind is allowed where no rule speaks.
+    pub const fn allow(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Read => self.read,
+            Kind::Execute => self.execute,
+            Kind::Write | Kind::Connect => false,
+        }
+    }
+
+    /// The same as the kernel's bits.
+    pub fn rights(self) -> Rights {
+        let allowed = Kind::ALL.into_iter().filter(|kind| self.allow(*kind));
+        let allow = allowed.fold(0, |all, kind| all | kind.access().bits());
+        Rights { allow, ..Rights::default() }
+    }
+}
+
+/// Which accesses a rule about paths speaks of: in the order of [`KIND_ACCESS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
 pub enum Kind {
-    /// `read`: reading and executing.
+    /// `read`: reading a file, listing a directory.
     Read,
     /// `write`: every way to change a file or a name.
     Write,
+    /// `exec`: running a file as a program, for which it must be readable too.
+    Execute,
     /// `network.unix`: connecting to a unix socket, and sending to one.
     Connect,
 }
 
 impl Kind {
     /// Number of kinds.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = KINDS;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Connect];
+    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Execute, Self::Connect];
 
-    /// Whether it is allowed where no rule speaks.
-    pub const fn default_allow(self) -> bool {
-        matches!(self, Self::Read)
+    /// Its bits in the kernel.
+    pub const fn access(self) -> Access {
+        KIND_ACCESS[self as usize]
     }
 
     /// The word for it in a message.
@@ -40,6 +81,7 @@ impl Kind {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Execute => "run",
             Self::Connect => "connect to",
         }
     }
@@ -49,7 +91,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Its number in events, from 1, unique in the policy.
-    pub id: u16,
+    pub id: u32,
     /// The key it stands under.
     pub key: &'static str,
     /// The rule as written.
@@ -58,7 +100,7 @@ pub struct Origin {
     pub place: Place,
 }
 
-/// One entry of the `allow` and `deny` lists of `files.read`, `files.write` and `network.unix`.
+/// One entry of the `allow` and `deny` lists of `files.*` and `network.unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRule {
     /// Where it comes from.
@@ -67,24 +109,39 @@ pub struct FileRule {
     pub kind: Kind,
     /// Its verdict.
     pub allow: bool,
-    /// The place it speaks of.
-    pub pattern: Pattern,
+    /// The places it speaks of: what its braces stand for, at least one.
+    pub patterns: Vec<Pattern>,
 }
 
-/// A path as written.
+/// A path as written, without braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// What the path starts from.
     pub base: Base,
-    /// The components beneath it, none of them `.`, `..` or empty.
+    /// The components beneath it up to the first wildcard, none of them `.`, `..` or empty.
     pub components: Vec<Vec<u8>>,
+    /// From the first wildcard on; empty where the path is spelled out.
+    pub tail: Vec<Step>,
     /// Whether the place itself is meant too.
     pub scope: Scope,
+}
+
+/// A component of a path with wildcards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// `**`: any components, none too. Never last, never two in a row.
+    Deep,
+    /// `*`: any one component.
+    Any,
+    /// A component that the glob matches.
+    Name(Glob),
 }
 
 /// What a path starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
+    /// Everywhere: the path begins with `**`.
+    Everywhere,
     /// `/`.
     Root,
     /// `~`: the agent user's home.
@@ -96,7 +153,7 @@ pub enum Base {
 }
 
 /// How much a rule covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// `PATH`: the object and everything beneath.
     Tree,

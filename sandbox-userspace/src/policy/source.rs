@@ -83,6 +83,34 @@ impl Place {
     }
 }
 
+/// Lines and columns of many places; those in the order of the text are found in one pass.
+#[derive(Default)]
+pub struct Counter<'a> {
+    last: Option<(&'a Source, usize, u32, u32)>,
+}
+
+impl<'a> Counter<'a> {
+    /// Where a place begins: line and column, from 1.
+    pub fn find(&mut self, place: &'a Place) -> (u32, u32) {
+        let source = place.source.as_ref();
+        let start = source.text.floor_char_boundary(place.span.start);
+        let line = source.lines.partition_point(|begin| *begin <= start);
+        let line_start = source.lines[line.saturating_sub(1)];
+        let line = number(line);
+        let (from, before) = match self.last {
+            Some((last, at, on, column))
+                if std::ptr::eq(last, source) && on == line && at <= start =>
+            {
+                (at, column)
+            }
+            _ => (line_start, 1),
+        };
+        let column = before + number(source.text[from..start].chars().count());
+        self.last = Some((source, start, line, column));
+        (line, column)
+    }
+}
+
 /// Texts are far smaller than 4 GiB; a number beyond that only misplaces a caret.
 fn number(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -108,6 +136,21 @@ mod tests {
         let position = source("a\n").position(9..12);
         assert_eq!((position.line, position.column, position.width), (2, 1, 1));
         assert_eq!(position.excerpt, "");
+    }
+
+    #[test]
+    fn places_are_counted_in_any_order() {
+        let text = "ä = ['ö', 'ü',\n'x', 'y']\n";
+        let source = Arc::new(source(text));
+        let places: Vec<Place> = ["'ö'", "'ü'", "'x'", "'y'", "'x'", "ä", "'ü'"]
+            .map(|part| text.find(part).unwrap())
+            .map(|at| Place { source: Arc::clone(&source), span: at..at + 1 })
+            .into();
+        let mut counter = Counter::default();
+        for place in &places {
+            let position = source.position(place.span.clone());
+            assert_eq!(counter.find(place), (position.line, position.column));
+        }
     }
 
     #[test]

@@ -4,9 +4,8 @@
 //! places of one superblock, for what the kernel gets.
 
 use super::compiled::Edge;
-use super::rule::{Kind, Scope};
-use sandbox_common::Access;
-use sandbox_common::path::{Node, Rights};
+use super::rule::{Defaults, Kind, Scope};
+use sandbox_common::path::{Inherited, Node, Root, Said};
 use std::collections::BTreeMap;
 
 /// The two halves of a node's rights.
@@ -37,14 +36,14 @@ impl Scope {
 pub(super) struct Mark {
     pub(super) allow: bool,
     /// The rule; 0 is the default.
-    pub(super) rule: u16,
+    pub(super) rule: u32,
     /// The rule speaks of a directory above the mount point at which the place is visible.
     pub(super) crossing: bool,
 }
 
 impl Mark {
     /// At the same place deny wins, then a rule that names the place, then the earlier rule.
-    fn rank(self) -> (bool, bool, u16) {
+    fn rank(self) -> (bool, bool, u32) {
         (self.allow, self.crossing, self.rule)
     }
 }
@@ -62,9 +61,6 @@ struct Entry {
     /// By kind and part.
     marks: [[Option<Mark>; 2]; Kind::COUNT],
 }
-
-/// Marks in force, by kind; `None` is the default.
-type Below = [Option<Mark>; Kind::COUNT];
 
 impl Default for Trie {
     fn default() -> Self {
@@ -112,102 +108,89 @@ impl Trie {
         mark(at, part, path.len()).or(above)
     }
 
-    /// The nodes for the kernel: returns the root's, appends the edges. Ids are counted on from
-    /// `last_id`. Nodes that only repeat what they inherit are left out.
-    pub(super) fn emit(&self, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {
-        self.emit_node(0, [None; Kind::COUNT], last_id, edges)
+    /// What the kernel gets: returns the root, appends the edges. Ids are counted on from `last_id`.
+    pub(super) fn emit(
+        &self,
+        defaults: Defaults,
+        last_id: &mut u32,
+        edges: &mut Vec<Edge>,
+    ) -> Root {
+        let node = self.emit_node(0, last_id, edges);
+        let (mut own, mut below) = (defaults.rights(), defaults.rights());
+        own.fold(&node.own);
+        below.fold(&node.below);
+        let below =
+            Inherited { node: node.id, edges: node.edges, rights: below, ..Inherited::default() };
+        Root { own, pad: 0, below }
     }
 
-    fn emit_node(&self, at: usize, above: Below, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {
+    fn emit_node(&self, at: usize, last_id: &mut u32, edges: &mut Vec<Edge>) -> Node {
         *last_id += 1;
         let id = *last_id;
-        let (own, below) = self.marks(at, above);
-        let mut count = 0;
-        for (name, child) in &self.nodes[at].children {
-            if self.says_nothing(*child, below) {
-                continue;
-            }
-            count += 1;
+        let entry = &self.nodes[at];
+        for (name, child) in &entry.children {
             let index = edges.len();
             edges.push(Edge { from: id, name: name.clone(), to: Node::default() });
-            let node = self.emit_node(*child, below, last_id, edges);
+            let node = self.emit_node(*child, last_id, edges);
             edges[index].to = node;
         }
-        Node { id, edges: count, own: rights(own), below: rights(below) }
-    }
-
-    /// Whether a subtree only repeats what holds above it.
-    fn says_nothing(&self, at: usize, above: Below) -> bool {
-        let (own, below) = self.marks(at, above);
-        rights(own) == rights(above)
-            && rights(below) == rights(above)
-            && self.nodes[at].children.values().all(|child| self.says_nothing(*child, below))
-    }
-
-    /// The marks in force at a node and beneath.
-    fn marks(&self, at: usize, above: Below) -> (Below, Below) {
-        let part = |part: Part| {
-            Kind::ALL.map(|kind| {
-                self.nodes[at].marks[kind as usize][part as usize].or(above[kind as usize])
-            })
-        };
-        (part(Part::Own), part(Part::Below))
+        // A trie of more nodes than this does not fit into memory.
+        let count = u32::try_from(entry.children.len()).unwrap_or(u32::MAX);
+        Node { id, edges: count, own: entry.said(Part::Own), below: entry.said(Part::Below) }
     }
 }
 
-/// The bits of a rule's kind.
-const fn access(kind: Kind) -> Access {
-    match kind {
-        Kind::Read => Access::READ.union(Access::EXECUTE),
-        Kind::Write => Access::WRITES,
-        Kind::Connect => Access::CONNECT,
-    }
-}
-
-fn rights(marks: Below) -> Rights {
-    let allow = Kind::ALL
-        .into_iter()
-        .filter(|kind| marks[*kind as usize].map_or(kind.default_allow(), |mark| mark.allow))
-        .fold(Access::empty(), |all, kind| all | access(kind));
-    let rule = |kind: Kind| marks[kind as usize].map_or(0, |mark| mark.rule);
-    Rights {
-        allow: allow.bits(),
-        read_rule: rule(Kind::Read),
-        write_rule: rule(Kind::Write),
-        connect_rule: rule(Kind::Connect),
-        pad: 0,
+impl Entry {
+    fn said(&self, part: Part) -> Said {
+        let mut said = Said::default();
+        for kind in Kind::ALL {
+            if let Some(mark) = self.marks[kind as usize][part as usize] {
+                said.mask |= kind.access().bits();
+                said.allow |= if mark.allow { kind.access().bits() } else { 0 };
+                said.rules[kind as usize] = mark.rule;
+            }
+        }
+        said
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sandbox_common::Access;
+    use sandbox_common::path::Rights;
 
     fn names(path: &str) -> Vec<Vec<u8>> {
         path.split('/').filter(|name| !name.is_empty()).map(Into::into).collect()
     }
 
-    fn mark(allow: bool, rule: u16) -> Mark {
+    fn mark(allow: bool, rule: u32) -> Mark {
         Mark { allow, rule, crossing: false }
     }
 
     #[test]
-    fn a_leaf_that_repeats_is_left_out() {
+    fn a_node_says_what_was_said_of_it_and_no_more() {
         let mut trie = Trie::default();
         for part in Part::ALL {
             trie.place(&names("a"), Kind::Write, part, mark(true, 1));
-            trie.place(&names("a/b/c"), Kind::Write, part, mark(true, 1));
         }
+        trie.place(&names("a/b/c"), Kind::Read, Part::Below, mark(false, 3));
         trie.place(&names("z"), Kind::Write, Part::Own, mark(false, 2));
         let (mut id, mut edges) = (0, Vec::new());
-        let root = trie.emit(&mut id, &mut edges);
-        assert_eq!((root.id, root.edges, id), (1, 2, 3));
-        assert_eq!(edges.len(), 2);
-        assert_eq!(edges[0].name, b"a");
-        assert_eq!((edges[0].to.id, edges[0].to.edges), (2, 0));
-        assert_eq!(edges[0].to.own.allow, (Access::READ | Access::EXECUTE | Access::WRITES).bits());
-        assert_eq!(edges[1].to.own.write_rule, 2);
-        assert_eq!(edges[1].to.below, root.below);
+        let root = trie.emit(Defaults::default(), &mut id, &mut edges);
+        let read = (Access::READ | Access::EXECUTE).bits();
+        assert_eq!((root.below.node, root.below.edges, id), (1, 2, 5));
+        assert_eq!(root.own, Rights { allow: read, rules: [0; 4] });
+        let found: Vec<_> = edges.iter().map(|edge| (edge.from, edge.name.as_slice())).collect();
+        assert_eq!(found, [(1, &b"a"[..]), (2, b"b"), (3, b"c"), (1, b"z")]);
+        let writes = Access::WRITES.bits();
+        let a = Said { mask: writes, allow: writes, rules: [0, 1, 0, 0] };
+        assert_eq!(edges[0].to, Node { id: 2, edges: 1, own: a, below: a });
+        assert_eq!(edges[1].to, Node { id: 3, edges: 1, ..Node::default() });
+        let c = Said { mask: Access::READ.bits(), allow: 0, rules: [3, 0, 0, 0] };
+        assert_eq!(edges[2].to, Node { id: 4, edges: 0, own: Said::default(), below: c });
+        let z = Said { mask: writes, allow: 0, rules: [0, 2, 0, 0] };
+        assert_eq!(edges[3].to, Node { id: 5, edges: 0, own: z, below: Said::default() });
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Which directories may be a workspace.
 
+use super::decide;
 use super::expand::{self, Context};
 use super::rule::{Base, Kind, Policy};
 use crate::kernel::mounts::{to_components, to_path};
@@ -89,22 +90,30 @@ pub fn check(dir: &Path, home: &Path, policy: &Policy) -> Result<PathBuf, Worksp
     let workspace = to_components(&path);
     let context =
         Context { home, workspace: path.clone(), tmpdir: std::env::temp_dir(), terminal: None };
-    let closed = policy.files.iter().filter(|rule| {
-        let own = matches!(rule.pattern.base, Base::Workspace | Base::Tmpdir);
-        rule.kind == Kind::Read && !rule.allow && !own
-    });
+    let mut machine = expand::Machine::new(&context);
+    let closed = policy.files.iter().filter(|rule| rule.kind == Kind::Read && !rule.allow);
     for rule in closed {
-        for place in expand::places(rule, &context).map_err(super::PolicyError::from)? {
-            let origin = &rule.origin;
+        let mut placed = Vec::new();
+        machine.place(rule, &mut placed).map_err(super::PolicyError::from)?;
+        let own = |base| matches!(base, Base::Workspace | Base::Tmpdir);
+        if rule.patterns.iter().any(|pattern| own(pattern.base)) {
+            continue;
+        }
+        let origin = &rule.origin;
+        let name = || {
             let line = origin.place.source.position(origin.place.span.clone()).line;
-            let name =
-                format!("{} \"{}\" ({}:{line})", origin.key, origin.text, origin.place.source.name);
-            let shown = to_path(&place);
-            if workspace.starts_with(&place) {
-                return Err(WorkspaceError::Within { path, place: shown, rule: name });
+            format!("{} \"{}\" ({}:{line})", origin.key, origin.text, origin.place.source.name)
+        };
+        for place in placed {
+            // Of a pattern what it closes within the workspace is meant so.
+            if let Some(depth) = decide::matched(&place, &workspace) {
+                let place = to_path(&workspace[..depth]);
+                return Err(WorkspaceError::Within { path, place, rule: name() });
             }
-            if place.starts_with(&workspace) && shown.symlink_metadata().is_ok() {
-                return Err(WorkspaceError::Contains { path, place: shown, rule: name });
+            let shown = to_path(&place.path);
+            let inside = place.tail.is_empty() && place.path.starts_with(&workspace);
+            if inside && shown.symlink_metadata().is_ok() {
+                return Err(WorkspaceError::Contains { path, place: shown, rule: name() });
             }
         }
     }
@@ -180,6 +189,27 @@ mod tests {
         let file = machine.home.join(".config/gh/hosts.yml");
         assert!(refused(&machine, &file).contains("is no directory"));
         assert!(refused(&machine, &machine.home.join("none")).contains("No such file"));
+    }
+
+    #[test]
+    fn patterns_may_close_what_a_workspace_contains_but_not_the_workspace() {
+        let machine = machine();
+        let project = machine.home.join("proj");
+        std::fs::write(project.join(".env"), "SECRET=1").unwrap();
+        let of = |dir: &Path, text: &str| {
+            let policy = format!("version = 1\nfiles.read.deny = ['{text}']\n");
+            check(dir, &machine.home, &load_text("p", policy).unwrap())
+        };
+        for inside in ["**/.env", "~/proj/**/sub", "~/*/.env", "**/proj/*"] {
+            assert!(of(&project, inside).is_ok(), "{inside}");
+        }
+        for around in ["~/pro*", "**/proj", "~/*", "~/proj*/**", "~/{x,proj}"] {
+            let text = of(&project.join("sub"), around).unwrap_err().to_string();
+            assert!(text.contains("lies in") || text.contains("contains"), "{around}: {text}");
+        }
+        let text = of(&project.join("sub"), "~/pro*").unwrap_err().to_string();
+        assert!(text.contains("home/u/proj, which files.read.deny"), "{text}");
+        assert!(of(&project, "~/.s*").is_ok());
     }
 
     #[test]

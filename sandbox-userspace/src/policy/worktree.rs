@@ -156,7 +156,7 @@ pub fn extend(
         Err(refusal) => return Ok((policy, Some(refusal))),
     };
     let placed = expand::expand(&policy, context)?;
-    if !decided(&placed, Kind::Write, &context.workspace.join(".git")).allow {
+    if !decided(&policy, &placed, Kind::Write, &context.workspace.join(".git")).allow {
         return Ok((policy, None));
     }
     match worktree.fits(&policy, &placed).and_then(|()| worktree.source()) {
@@ -267,8 +267,8 @@ fn canonical(path: &Path) -> Result<PathBuf, Refusal> {
     path.canonicalize().map_err(|source| Refusal::Unreadable { path: path.to_owned(), source })
 }
 
-fn decided(placed: &[Placed], kind: Kind, path: &Path) -> Decision {
-    decide::path(placed, kind, &to_components(path))
+fn decided(policy: &Policy, placed: &[Placed], kind: Kind, path: &Path) -> Decision {
+    decide::path(placed, policy.defaults, kind, &to_components(path))
 }
 
 impl Worktree {
@@ -296,11 +296,11 @@ impl Worktree {
         let inside = ["config", "objects", "refs"].map(|name| self.common.join(name));
         let places = inside.iter().chain([&self.own]).map(PathBuf::as_path);
         for path in places.chain(self.common.ancestors()) {
-            let write = decided(placed, Kind::Write, path);
+            let write = decided(policy, placed, Kind::Write, path);
             if write.allow {
                 return Err(Refusal::Writable { path: path.to_owned(), rule: rule(write) });
             }
-            let read = decided(placed, Kind::Read, path);
+            let read = decided(policy, placed, Kind::Read, path);
             let closed = [write, read].into_iter().find(|by| !by.allow && by.rule != 0);
             // What stays closed anyway a rule may close, too.
             let is_needed = path.starts_with(&self.common) && !path.ends_with("config");

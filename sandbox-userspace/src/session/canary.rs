@@ -21,7 +21,7 @@ use attempt::{Answer, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, WITHIN, WR
 use judge::Observed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox_common::Access;
-use sandbox_common::path::{Node, Rights};
+use sandbox_common::path::{Inherited, Node, Rights, Root, Said};
 use sandbox_common::subject::{Mode, Subject};
 use scratch::{Ports, Scratch};
 use serde::Serialize;
@@ -161,8 +161,8 @@ fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryEr
     let ports = Ports::bind()?;
     let mut ring = engine.ring()?;
     let policy = policy(&scratch, &ports);
-    engine.publish(SLOT, &policy)?;
-    let report = admit(engine, &mut ring, cell, &scratch, &ports);
+    let patterns = engine.publish(SLOT, &policy)?;
+    let report = admit(engine, patterns, &mut ring, cell, &scratch, &ports);
     let withdrawn = engine.withdraw(SLOT, &policy);
     let report = report?;
     withdrawn?;
@@ -175,15 +175,14 @@ fn prove_in(engine: &mut Engine, cell: &Cgroup) -> Result<CanaryReport, CanaryEr
 /// Makes the cell a session for as long as the attempts take.
 fn admit(
     engine: &mut Engine,
+    patterns: u32,
     ring: &mut Ring,
     cell: &Cgroup,
     scratch: &Scratch,
     ports: &Ports,
 ) -> Result<CanaryReport, CanaryError> {
-    let read = Access::READ.union(Access::EXECUTE).bits();
-    let subject =
-        Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, unknown: read };
-    engine.admit(cell.id, cell.level, subject)?;
+    let subject = Subject { session: SESSION, slot: SLOT, mode: Mode::Enforce as u32, patterns };
+    engine.admit(cell.id, cell.parent, subject)?;
     let observed = match engine.attach(&cell.path, NAME) {
         Ok(()) => {
             let observed = observe(ring, cell, scratch, ports);
@@ -341,15 +340,14 @@ fn release(cell: &Cgroup, pid: u32) -> Result<(), CanaryError> {
 
 /// Reads everywhere but `secret`, writes beneath `w`, one port of this machine.
 fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
-    let read = Access::READ.union(Access::EXECUTE);
-    let node = |id: usize, edges, allow: Access, read_rule, write_rule| {
-        let rights = Rights { allow: allow.bits(), read_rule, write_rule, ..Rights::default() };
+    let node = |id: usize, edges, said: Said| {
         // Ids are small: a path has few components.
-        Node { id: u32::try_from(id).unwrap_or(u32::MAX), edges, own: rights, below: rights }
+        Node { id: u32::try_from(id).unwrap_or(u32::MAX), edges, own: said, below: said }
     };
     let (dev, names) = &scratch.place;
     let depth = names.len();
-    let on_the_way = |level: usize| node(level + 1, if level == depth { 2 } else { 1 }, read, 0, 0);
+    let on_the_way =
+        |level: usize| node(level + 1, if level == depth { 2 } else { 1 }, Said::default());
     let mut edges: Vec<Edge> = names
         .iter()
         .enumerate()
@@ -359,10 +357,17 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
         })
         .collect();
     let from = on_the_way(depth).id;
-    let secret = node(depth + 2, 0, Access::empty(), READ_RULE, 0);
-    let within = node(depth + 3, 0, read.union(Access::WRITES), 0, WRITE_RULE);
-    edges.push(Edge { from, name: SECRET.into(), to: secret });
-    edges.push(Edge { from, name: WITHIN.into(), to: within });
+    let closed = Said { mask: Access::READ.bits(), allow: 0, rules: [READ_RULE, 0, 0, 0] };
+    let writes = Access::WRITES.bits();
+    let open = Said { mask: writes, allow: writes, rules: [0, WRITE_RULE, 0, 0] };
+    edges.push(Edge { from, name: SECRET.into(), to: node(depth + 2, 0, closed) });
+    edges.push(Edge { from, name: WITHIN.into(), to: node(depth + 3, 0, open) });
+    let read = Access::READ.union(Access::EXECUTE);
+    let rights = Rights { allow: read.bits(), ..Rights::default() };
+    let below = Inherited { rights, unknown: 1, ..Inherited::default() };
+    let elsewhere = Root { own: rights, pad: 0, below };
+    let Node { id, edges: count, .. } = on_the_way(0);
+    let here = Inherited { node: id, edges: count, unknown: 0, ..below };
 
     let port = |set, protocol, port| PortEntry {
         set,
@@ -374,7 +379,7 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     };
     let both = |set, number| [port(set, 6, number), port(set, 17, number)];
     CompiledPolicy {
-        roots: vec![(*dev, on_the_way(0))],
+        roots: vec![(0, elsewhere), (*dev, Root { below: here, ..elsewhere })],
         edges,
         net4: vec![Prefix { address: Ipv4Addr::LOCALHOST, bits: 32, set: 0 }],
         net6: vec![Prefix { address: Ipv6Addr::LOCALHOST, bits: 128, set: 1 }],
@@ -390,7 +395,7 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
             text: "the canary's own rule".into(),
             layer: NAME.into(),
             file: NAME.into(),
-            line: u32::from(id),
+            line: id,
             column: 1,
         })
         .into(),

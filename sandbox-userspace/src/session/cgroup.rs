@@ -2,6 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
+use sandbox_common::subject::Parent;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -106,9 +107,11 @@ impl CgroupTree {
 
     /// The cgroup `sandbox/NAME`, which exists.
     pub fn open(&self, name: &str) -> Result<Cgroup, CgroupError> {
-        let path = self.parent().join(name);
-        let id = fs::metadata(&path).map_err(io_error("look at", &path))?.ino();
-        Ok(Cgroup { path, id, level: 2 })
+        let above = self.parent();
+        let path = above.join(name);
+        let id = |path: &Path| Ok(fs::metadata(path).map_err(io_error("look at", path))?.ino());
+        let parent = Parent { cgroup: id(&above)?, level: 1, pad: 0 };
+        Ok(Cgroup { id: id(&path)?, path, parent })
     }
 
     /// Removes the directory of all sessions' cgroups if none is left.
@@ -125,8 +128,8 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// What the kernel calls it: the directory's inode number.
     pub id: u64,
-    /// Depth in the hierarchy, the root being 0.
-    pub level: u8,
+    /// The cgroup that it lies in.
+    pub parent: Parent,
 }
 
 impl Cgroup {

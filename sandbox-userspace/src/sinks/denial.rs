@@ -99,7 +99,7 @@ pub enum RuleRef {
     /// It is not.
     Unknown {
         /// Its number.
-        id: u16,
+        id: u32,
     },
 }
 

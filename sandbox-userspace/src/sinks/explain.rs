@@ -3,7 +3,11 @@
 use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::{printable, text};
 use crate::engine::events::{Object, Record};
+use crate::kernel::mounts::to_components;
+use crate::policy::check;
+use crate::policy::check::path::spelled_out;
 use crate::policy::compiled::Rule;
+use crate::policy::rule::{Base, Pattern, Scope};
 use crate::session::SessionId;
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,7 +16,7 @@ use sandbox_common::event::{Header, Hook, NetPayload, ProcessPayload, Reason};
 use sandbox_common::subject::Mode;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where an object of a superblock (`s_dev`, components from its root) is mounted.
 pub type Show = Box<dyn Fn(u32, &[Vec<u8>]) -> Option<PathBuf>>;
@@ -27,7 +31,7 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// For a session whose rules have these ids and whose mounts `show` knows.
+    /// For a session whose rules, by id, are these and whose mounts `show` knows.
     pub fn new(session: SessionId, rules: Vec<Rule>, show: Show) -> Self {
         let now = Timestamp::now().as_duration();
         let since_boot = clock_gettime(ClockId::Boottime);
@@ -58,7 +62,7 @@ impl Explainer {
             hook: named(header.hook, Hook::from_number(header.hook).map(Hook::name)),
             access: names(access),
             reason: named(header.reason, Reason::from_number(header.reason).map(Reason::name)),
-            verdict: match Mode::of(header.mode.into()) {
+            verdict: match Mode::of(header.mode) {
                 Mode::Enforce => Verdict::Denied,
                 Mode::Audit => Verdict::Audited,
             },
@@ -73,11 +77,12 @@ impl Explainer {
         }
     }
 
-    fn rule(&self, id: u16) -> Option<RuleRef> {
+    fn rule(&self, id: u32) -> Option<RuleRef> {
         if id == 0 {
             return None;
         }
-        let known = self.rules.iter().find(|rule| rule.id == id);
+        let known = self.rules.binary_search_by_key(&id, |rule| rule.id);
+        let known = known.ok().map(|index| &self.rules[index]);
         Some(known.map_or(RuleRef::Unknown { id }, |rule| RuleRef::Known(rule.clone())))
     }
 
@@ -220,7 +225,7 @@ fn message(
     name: &[u8],
     rule: Option<&RuleRef>,
 ) -> String {
-    let verdict = match Mode::of(header.mode.into()) {
+    let verdict = match Mode::of(header.mode) {
         Mode::Enforce => "denied",
         Mode::Audit => "would deny",
     };
@@ -284,11 +289,9 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
     }
     match object {
         Target::Path { path, .. } if path.starts_with('/') => {
-            // A rule on this very place wins over an entry that names the same place.
+            // A rule that spells out this very place wins over an entry that names the same place.
             if let Some(RuleRef::Known(rule)) = rule
-                && let Some(tail) =
-                    rule.text.strip_suffix("/**").is_none().then(|| tail(&rule.text))
-                && path.ends_with(tail)
+                && spells_out(&rule.text, path)
             {
                 return None;
             }
@@ -296,10 +299,12 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
                 "network.unix.allow"
             } else if access.intersects(Access::WRITES) {
                 "files.write.allow"
+            } else if access.contains(Access::EXECUTE) && !access.contains(Access::READ) {
+                "files.exec.allow"
             } else {
                 "files.read.allow"
             };
-            Some(Hint { key: key.into(), add: path.clone() })
+            Some(Hint { key: key.into(), add: spelled_out(path) })
         }
         Target::Address { address, port, protocol } if matches!(&**protocol, "tcp" | "udp") => {
             let add = address_text(address, *port, protocol);
@@ -309,13 +314,16 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
     }
 }
 
-/// What of a rule's text stays when `~` and `${NAME}` at its beginning are replaced.
-fn tail(text: &str) -> &str {
-    match text.as_bytes().first() {
-        Some(b'~') => &text[1..],
-        Some(b'$') => text.find('}').map_or(text, |end| &text[end + 1..]),
-        _ => text,
-    }
+/// Whether a rule, as written, names the place at a path without wildcards, as far as the text tells.
+fn spells_out(rule: &str, path: &str) -> bool {
+    let names = to_components(Path::new(path));
+    let spelled = |pattern: &Pattern| {
+        pattern.tail.is_empty()
+            && pattern.scope == Scope::Tree
+            && names.ends_with(&pattern.components)
+            && (pattern.base != Base::Root || names.len() == pattern.components.len())
+    };
+    check::path::parse(rule).is_ok_and(|patterns| patterns.iter().any(spelled))
 }
 
 #[cfg(test)]

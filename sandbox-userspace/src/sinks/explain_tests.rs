@@ -16,6 +16,8 @@ fn explainer() -> Explainer {
     let rules = vec![
         rule(3, "files.read.deny", "~/.ssh/**", 12),
         rule(4, "files.read.deny", "~/.netrc", 13),
+        rule(5, "files.read.deny", "**/.env{,.local}", 14),
+        rule(6, "files.read.deny", "/etc/{shadow,gshadow}", 15),
         rule(9, "files.write.deny", "${WORKSPACE}/.git/config", 20),
     ];
     let show = |dev, names: &[Vec<u8>]| {
@@ -29,7 +31,7 @@ fn explainer() -> Explainer {
     Explainer::new("0123abcd".parse().unwrap(), rules, Box::new(show))
 }
 
-fn header(hook: Hook, reason: Reason, access: Access, rule: u16) -> Header {
+fn header(hook: Hook, reason: Reason, access: Access, rule: u32) -> Header {
     let mut comm = [0; 16];
     comm[..3].copy_from_slice(b"cat");
     Header {
@@ -46,7 +48,6 @@ fn header(hook: Hook, reason: Reason, access: Access, rule: u16) -> Header {
         pid: 123,
         tid: 124,
         uid: 1000,
-        pad: 0,
         comm,
     }
 }
@@ -100,9 +101,25 @@ fn no_rule_and_several_accesses() {
 }
 
 #[test]
+fn what_a_pattern_closes_is_opened_by_its_path() {
+    let header = header(Hook::FileOpen, Reason::Rule, Access::READ, 5);
+    let denial = explainer().explain(&path_record(header, "/w/[a]/.env"));
+    assert_eq!(denial.hint.unwrap().add, r"/w/\[a\]/.env");
+    assert!(denial.message.ends_with(r#"files.read.deny "**/.env{,.local}" (preset:default:14)"#));
+}
+
+#[test]
+fn running_has_a_list_of_its_own() {
+    let header = header(Hook::FileOpen, Reason::Default, Access::EXECUTE, 0);
+    let denial = explainer().explain(&path_record(header, "/w/x"));
+    assert_eq!(denial.hint.unwrap().key, "files.exec.allow");
+}
+
+#[test]
 fn no_hint_where_it_would_not_help() {
     for (path, rule, reason) in [
         ("/home/ann/.netrc", 4, Reason::Rule),
+        ("/etc/gshadow", 6, Reason::Rule),
         ("/home/ann/src/.git/config", 9, Reason::Rule),
         ("/etc/x", 0, Reason::Disconnected),
     ] {
@@ -184,7 +201,7 @@ fn other_processes_and_the_kernel() {
 #[test]
 fn audit_is_told_apart() {
     let mut header = header(Hook::FileOpen, Reason::Default, Access::WRITE, 0);
-    header.mode = Mode::Audit as u16;
+    header.mode = Mode::Audit as u32;
     let denial = explainer().explain(&path_record(header, "/x"));
     assert_eq!(denial.message, "would deny write of /x by cat[123]: no rule allows it");
     assert_eq!(denial.verdict, Verdict::Audited);

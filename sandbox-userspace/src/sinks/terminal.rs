@@ -30,7 +30,7 @@ pub struct Terminal<W: Write> {
 
 /// Denials with the same key are the same to people.
 #[derive(PartialEq, Eq, Hash)]
-struct Key(Vec<String>, String, Verdict, Target, Option<u16>);
+struct Key(Vec<String>, String, Verdict, Target, Option<u32>);
 
 impl Terminal<io::Stderr> {
     /// On stderr; only notices of errors where `quiet`. Colours where people see them.

@@ -97,7 +97,7 @@ fn order() {
     );
     assert_eq!(code, 3);
     place.is_clean();
-    assert_eq!(place.read("log"), "enforce level 2\ndismiss\ndetach\nremove\n");
+    assert_eq!(place.read("log"), "enforce beneath level 1\ndismiss\ndetach\nremove\n");
     let events = place.read("events.jsonl");
     let events: Vec<serde_json::Value> =
         events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,6 +1,7 @@
 //! Where a test's files are, and how it starts a stand-in.
 
 use crate::stand_in::PLACE;
+use sandbox_common::subject::Parent;
 use sandbox_userspace::session::cgroup::{Cgroup, CgroupTree};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.is_mine {
             let path = self.tree().mount;
-            let cgroup = Cgroup { path, id: 0, level: 1 };
+            let cgroup = Cgroup { path, id: 0, parent: Parent::default() };
             let _ = cgroup.kill();
             let _ = cgroup.wait_empty(Duration::from_secs(5));
             let _ = cgroup.remove();

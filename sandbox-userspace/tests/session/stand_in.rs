@@ -70,7 +70,7 @@ impl Kernel for StandIn {
         assert!(cgroup.members().unwrap().is_empty(), "nobody is in before it is in force");
         fs::create_dir(pins).unwrap();
         let log = Log::adopt(pins);
-        log.say(&format!("enforce level {}", cgroup.level));
+        log.say(&format!("enforce beneath level {}", cgroup.parent.level));
         Ok(Enforced { guard: Box::new(log), source: Box::new(Ring::open(&self.place)) })
     }
 }
@@ -116,7 +116,6 @@ fn denial(pid: u32) -> Record {
         pid,
         tid: pid,
         uid: 0,
-        pad: 0,
         comm: *b"agent\0\0\0\0\0\0\0\0\0\0\0",
     };
     let components = vec![b"etc".to_vec(), b"passwd".to_vec()];

@@ -6,6 +6,8 @@ pub(crate) struct Policy {
     extends: &'static [&'static str],
     except: &'static [&'static str],
     rules: Vec<(&'static str, String)>,
+    /// What is not allowed where no rule speaks: `files.read`, `files.exec`.
+    closed: Vec<&'static str>,
 }
 
 /// A policy as a file's text.
@@ -28,7 +30,17 @@ pub(crate) struct Rule {
 
 /// Keys in the order of the file, by table.
 const KEYS: [(&str, &[&str]); 3] = [
-    ("files", &["files.read.allow", "files.read.deny", "files.write.allow", "files.write.deny"]),
+    (
+        "files",
+        &[
+            "files.read.allow",
+            "files.read.deny",
+            "files.write.allow",
+            "files.write.deny",
+            "files.exec.allow",
+            "files.exec.deny",
+        ],
+    ),
     ("network", &["network.allow"]),
     ("network.unix", &["network.unix.allow", "network.unix.deny"]),
 ];
@@ -41,7 +53,7 @@ impl Policy {
 
     /// These presets and nothing else.
     pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
-        Self { extends, except: &[], rules: Vec::new() }
+        Self { extends, except: &[], rules: Vec::new(), closed: Vec::new() }
     }
 
     /// Without these, also where a preset extends them.
@@ -66,6 +78,12 @@ impl Policy {
         self.with("network.allow", rule)
     }
 
+    /// Only what rules name is allowed: `files.read` or `files.exec`.
+    pub(crate) fn close(mut self, kind: &'static str) -> Self {
+        self.closed.push(kind);
+        self
+    }
+
     pub(crate) fn write(&self) -> Written {
         let mut lines = vec![
             "version = 1".to_owned(),
@@ -75,6 +93,13 @@ impl Policy {
         let mut rules = Vec::new();
         for (table, keys) in KEYS {
             lines.extend([String::new(), format!("[{table}]")]);
+            let closed = self.closed.iter().filter(|kind| kind.starts_with(table));
+            lines.extend(closed.map(|kind| {
+                format!(
+                    "{}.default = \"deny\"",
+                    kind.trim_start_matches(table).trim_start_matches('.')
+                )
+            }));
             for key in keys {
                 let mut own = self.rules.iter().filter(|(of, _)| of == key).peekable();
                 if own.peek().is_none() {

@@ -10,6 +10,7 @@ mod moves;
 mod network;
 mod objects;
 mod orphans;
+mod patterns;
 mod prerequisites;
 mod running;
 mod sockets;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         objects::trials(),
         writes::trials(),
         moves::trials(),
+        patterns::trials(),
         limits::trials(),
         devices::trials(),
         network::trials(),

@@ -1,6 +1,7 @@
 //! The grammars of rules: what a string in a policy may say.
 
 pub mod address;
+mod braces;
 pub mod path;
 
 /// Why a string is no rule.

@@ -75,7 +75,7 @@ fn what_git_writes_is_opened_and_nothing_else() {
     let (policy, refusal) = machine.extend(OPEN);
     assert!(refusal.is_none(), "{refusal:?}");
     let placed = expand::expand(&policy, &machine.context()).unwrap();
-    let may = |path: &str| decided(&placed, Kind::Write, &machine.at(path)).allow;
+    let may = |path: &str| decided(&policy, &placed, Kind::Write, &machine.at(path)).allow;
     for open in [
         "worktrees/tree/index.lock",
         "worktrees/tree/HEAD",
@@ -287,7 +287,7 @@ fn rules_about_the_repository_are_obeyed() {
     let (policy, refusal) = machine.extend(&rules);
     assert!(refusal.is_none());
     let placed = expand::expand(&policy, &machine.context()).unwrap();
-    let may = |path: &str| decided(&placed, Kind::Write, &machine.at(path)).allow;
+    let may = |path: &str| decided(&policy, &placed, Kind::Write, &machine.at(path)).allow;
     assert!(!may("main/.git/refs/heads/main") && may("main/.git/refs/heads/side"));
 }
 

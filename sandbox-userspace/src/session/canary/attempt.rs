@@ -167,7 +167,7 @@ pub(super) struct Denial {
     /// At least one of these was not allowed.
     pub(super) access: Access,
     /// The rule; `None` where more than one may be named.
-    pub(super) rule: Option<u16>,
+    pub(super) rule: Option<u32>,
     /// The event names one of these; nothing of them may have changed.
     pub(super) objects: &'static [&'static str],
 }
@@ -186,13 +186,13 @@ pub(super) struct Attempt {
 }
 
 /// The rule that denies reading `secret`.
-pub(super) const READ_RULE: u16 = 1;
+pub(super) const READ_RULE: u32 = 1;
 /// The rule that allows writing beneath `w`.
-pub(super) const WRITE_RULE: u16 = 2;
+pub(super) const WRITE_RULE: u32 = 2;
 /// The rule that allows the one port.
-pub(super) const NET_RULE: u16 = 3;
+pub(super) const NET_RULE: u32 = 3;
 /// Where no rule decided.
-const DEFAULT: Option<u16> = Some(0);
+const DEFAULT: Option<u32> = Some(0);
 
 /// The file that must not be read.
 pub(super) const SECRET: &str = "secret";
@@ -216,7 +216,7 @@ const fn deny(
     act: Act,
     hooks: &'static [Hook],
     access: Access,
-    rule: Option<u16>,
+    rule: Option<u32>,
     objects: &'static [&'static str],
 ) -> Attempt {
     Attempt {

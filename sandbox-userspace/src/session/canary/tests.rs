@@ -70,19 +70,17 @@ fn the_scratch_directory_vanishes() {
 fn rights(policy: &CompiledPolicy, names: &[&[u8]]) -> Rights {
     let edges: HashMap<(u32, &[u8]), Node> =
         policy.edges.iter().map(|edge| ((edge.from, edge.name.as_slice()), edge.to)).collect();
-    let mut node = policy.roots[0].1;
-    for (index, name) in names.iter().enumerate() {
-        let beneath = edges.keys().filter(|(from, _)| *from == node.id).count();
-        assert_eq!(beneath, node.edges as usize);
-        match edges.get(&(node.id, *name)) {
-            Some(next) => node = *next,
-            None => return node.below,
-        }
-        if index + 1 == names.len() {
-            return node.own;
-        }
+    let Root { mut own, below: mut at, .. } = policy.roots[1].1;
+    for name in names {
+        let beneath = edges.keys().filter(|(from, _)| *from == at.node).count();
+        assert_eq!(beneath, at.edges as usize);
+        let node = edges.get(&(at.node, *name)).copied().unwrap_or_default();
+        own = at.rights;
+        own.fold(&node.own);
+        at.rights.fold(&node.below);
+        (at.node, at.edges) = (node.id, node.edges);
     }
-    node.own
+    own
 }
 
 #[test]
@@ -94,9 +92,12 @@ fn the_policy_says_what_the_attempts_expect() {
     let names: Vec<&[u8]> = scratch.place.1.iter().map(Vec::as_slice).collect();
     let at = |rest: &[&'static [u8]]| rights(&policy, &[names.as_slice(), rest].concat());
     let read = (Access::READ | Access::EXECUTE).bits();
-    assert_eq!(at(&[b"secret"]), Rights { read_rule: READ_RULE, ..Rights::default() });
+    assert_eq!(
+        at(&[b"secret"]),
+        Rights { allow: Access::EXECUTE.bits(), rules: [READ_RULE, 0, 0, 0] }
+    );
     let allow = read | Access::WRITES.bits();
-    let all = Rights { allow, write_rule: WRITE_RULE, ..Rights::default() };
+    let all = Rights { allow, rules: [0, WRITE_RULE, 0, 0] };
     assert_eq!(at(&[b"w"]), all);
     assert_eq!(at(&[b"w", b"deep", b"er"]), all);
     let outside = Rights { allow: read, ..Rights::default() };

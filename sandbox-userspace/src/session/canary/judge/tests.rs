@@ -22,7 +22,6 @@ fn header(denial: &Denial) -> Header {
         pid: PID,
         tid: PID,
         uid: 0,
-        pad: 0,
         comm,
     }
 }

@@ -1,0 +1,119 @@
+//! What: the compiled patterns of a policy, `**/.env` and the like.
+//!
+//! An automaton over path components. A component's name is first *classified*: two automata over its
+//! bytes, one forwards and one backwards (so that most names end both after a byte or two), say which
+//! of the policy's globs it matches; names that match the same globs are one class. Then one step
+//! leads from the state of the directory over the class to the state of the component.
+//!
+//! All tables lie in [`Patterns::cells`]. A state of any of the automata is the index of its row there;
+//! 0 is the dead state, which no byte and no class leaves.
+//!
+//! - Row of a byte automaton: for each byte class the next state; then one cell more, the number of the
+//!   set of globs that a name ending here matches (0: none).
+//! - `pairs`: for set `f` of the forward and set `b` of the backward automaton the class, at
+//!   `pairs + f * backward_sets + b`.
+//! - Row of the component automaton: for each class the next state; then one cell more, the number of the
+//!   [`Overlay`] of the state, 0 where its patterns say nothing.
+
+use crate::path::Said;
+
+/// Cells of one policy's tables.
+pub const CELLS: usize = 32_768;
+/// Overlays of one policy; number 0 says nothing.
+pub const OVERLAYS: usize = 256;
+
+/// What the patterns say of an object that they match.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Overlay {
+    /// Of the object itself.
+    pub own: Said,
+    /// Of everything beneath that nothing deeper speaks of.
+    pub below: Said,
+}
+
+/// Where the automata over names begin.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Starts {
+    /// Start state of the forward automaton; 0 where there is none.
+    pub forward: u32,
+    /// Start state of the backward automaton, which reads the last byte first; 0 where there is none.
+    pub backward: u32,
+}
+
+/// The only element of each inner map of `PATTERNS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Patterns {
+    /// Number of byte classes: cell of a byte row that holds the set.
+    pub bytes: u32,
+    /// Number of sets of the backward automaton.
+    pub backward_sets: u32,
+    /// Where the table of pairs begins.
+    pub pairs: u32,
+    /// Number of classes: cell of a component row that holds the overlay.
+    pub names: u32,
+    /// For directories that tell upper from lower case.
+    pub exact: Starts,
+    /// For those that do not; the name is folded to lower case (ASCII) before.
+    pub folded: Starts,
+    /// Class of each byte.
+    pub classes: [u8; 256],
+    /// By number; the first says nothing.
+    pub overlays: [Overlay; OVERLAYS],
+    /// The tables.
+    pub cells: [u16; CELLS],
+}
+
+impl Patterns {
+    /// The class of a name.
+    pub fn classify(&self, name: &[u8], folded: bool) -> usize {
+        let starts = if folded { self.folded } else { self.exact };
+        let forward = self.run(starts.forward, name.iter());
+        let backward = self.run(starts.backward, name.iter().rev());
+        let pair = self.pairs as usize + forward * self.backward_sets as usize + backward;
+        usize::from(self.cells[pair % CELLS])
+    }
+
+    /// The set that an automaton over bytes ends with.
+    fn run<'a>(&self, start: u32, bytes: impl Iterator<Item = &'a u8>) -> usize {
+        let mut state = start as usize;
+        for byte in bytes {
+            if state == 0 {
+                return 0;
+            }
+            let class = usize::from(self.classes[usize::from(*byte)]);
+            state = usize::from(self.cells[(state + class) % CELLS]);
+        }
+        if state == 0 { 0 } else { usize::from(self.cells[(state + self.bytes as usize) % CELLS]) }
+    }
+
+    /// The state one component further, and what its patterns say.
+    pub fn step(&self, state: u32, class: usize) -> (u32, &Overlay) {
+        if state == 0 {
+            return (0, &self.overlays[0]);
+        }
+        let next = u32::from(self.cells[(state as usize + class) % CELLS]);
+        if next == 0 {
+            return (0, &self.overlays[0]);
+        }
+        let overlay = self.cells[(next as usize + self.names as usize) % CELLS];
+        (next, &self.overlays[usize::from(overlay) % OVERLAYS])
+    }
+}
+
+#[cfg(feature = "user")]
+crate::pod!(Overlay, Starts, Patterns);
