@@ -104,6 +104,13 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
+    let (policy, refusal) =
+        policy::worktree::extend(policy, &context, user.uid).map_err(bad_policy)?;
+    if let Some(refusal) = refusal {
+        let help = Some(policy::worktree::HELP.to_owned());
+        output.notice_with_help(Level::Warning, &refusal.message(), help);
+    }
+    let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
     let (compiled, warnings) = policy::compile(&policy, &context, &mounts).map_err(bad_policy)?;
     for warning in warnings {
         output.notice(Level::Warning, &warning.to_string());
@@ -119,6 +126,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         user,
         workspace,
         command: args.command,
+        variables,
         rules: compiled.rules.clone(),
     };
     let mut kernel =

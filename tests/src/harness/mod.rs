@@ -13,7 +13,7 @@ mod traces;
 pub(crate) use attack::{Attack, bystander_is_free, member_is_refused};
 pub(crate) use denial::{Denial, Why};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
-pub(crate) use hand::{Bystander, Finished, capture, wait};
+pub(crate) use hand::{Bystander, Finished, capture, capture_within, wait};
 pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};
