@@ -1,7 +1,9 @@
 //! `sandbox policy`: look at policies without running anything.
 
+mod show;
+
 use crate::kernel::mounts::MountTable;
-use crate::policy::diagnostic::Diagnostic;
+use crate::policy::diagnostic::{Diagnostic, Severity};
 use crate::policy::rule::FileRule;
 use crate::policy::{self, Context, Policy, PolicyError, workspace};
 use clap::{Args, Subcommand};
@@ -22,6 +24,8 @@ pub struct PolicyArgs {
 enum PolicyCommand {
     /// Read a policy file and report everything that is wrong with it.
     Check(CheckArgs),
+    /// Print a policy with everything that it extends.
+    Show(show::ShowArgs),
 }
 
 #[derive(Args, Debug)]
@@ -39,7 +43,10 @@ struct CheckArgs {
 
 /// Runs the verb. The report goes to standard output, what is wrong to standard error.
 pub fn execute(args: &PolicyArgs) -> ExitCode {
-    let PolicyCommand::Check(args) = &args.command;
+    let args = match &args.command {
+        PolicyCommand::Check(args) => args,
+        PolicyCommand::Show(args) => return show::execute(args),
+    };
     let found = check(&args.file, args.workspace.as_deref());
     if args.json {
         anstream::println!("{}", json(&args.file, &found));
@@ -58,10 +65,28 @@ struct Checked {
 fn check(file: &Path, dir: Option<&Path>) -> Result<Checked, PolicyError> {
     let policy = policy::load(Some(file))?;
     let Some(dir) = dir else { return Ok(Checked { policy, warnings: Vec::new() }) };
+    let context = context(dir, &policy)?;
+    let table = MountTable::read(None).map_err(|error| {
+        Diagnostic::file("/proc/self/mountinfo", error.to_string(), "mount /proc")
+    })?;
+    let user = rustix::process::geteuid().as_raw();
+    let (policy, refusal) = policy::worktree::extend(policy, &context, user)?;
+    let (_, mut warnings) = policy::compile(&policy, &context, &table)?;
+    warnings.extend(refusal.map(|refusal| {
+        let mut diagnostic =
+            Diagnostic::file(policy::worktree::NAME, refusal.message(), policy::worktree::HELP);
+        diagnostic.severity = Severity::Warning;
+        diagnostic
+    }));
+    Ok(Checked { policy, warnings })
+}
+
+/// What a session of the calling user would have in `dir`.
+fn context(dir: &Path, policy: &Policy) -> Result<Context, PolicyError> {
     let home = std::env::home_dir().ok_or_else(|| {
         Diagnostic::file("~", "the calling user has no home directory", "set HOME to the agent's")
     })?;
-    let workspace = workspace::check(dir, &home, &policy).map_err(|error| match error {
+    let workspace = workspace::check(dir, &home, policy).map_err(|error| match error {
         workspace::WorkspaceError::Policy(error) => error,
         other => Diagnostic::file(
             &dir.display().to_string(),
@@ -70,14 +95,9 @@ fn check(file: &Path, dir: Option<&Path>) -> Result<Checked, PolicyError> {
         )
         .into(),
     })?;
-    let table = MountTable::read(None).map_err(|error| {
-        Diagnostic::file("/proc/self/mountinfo", error.to_string(), "mount /proc")
-    })?;
     // A session makes its temporary directory itself; this one stands for it.
     let tmpdir = std::env::temp_dir().join("sandbox-check");
-    let context = Context { home, workspace, tmpdir, terminal: None };
-    let (_, warnings) = policy::compile(&policy, &context, &table)?;
-    Ok(Checked { policy, warnings })
+    Ok(Context { home, workspace, tmpdir, terminal: None })
 }
 
 /// How many rules each list has: key, those of the file, those of presets.
@@ -187,7 +207,7 @@ mod tests {
         let json = json(&file, &found);
         assert_eq!(json["ok"], true);
         assert_eq!(json["rules"]["network.allow"], serde_json::json!({"own": 1, "presets": 0}));
-        assert_eq!(json["rules"]["files.write.allow"]["presets"], 2);
+        assert_eq!(json["rules"]["files.write.allow"]["presets"], 3);
         assert_eq!(json["diagnostics"], serde_json::json!([]));
         assert!(json["patterns"].as_u64().unwrap() > 3);
         assert_eq!(json["defaults"]["files.read"], "allow");

@@ -110,6 +110,13 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
+    let (policy, refusal) =
+        policy::worktree::extend(policy, &context, user.uid).map_err(bad_policy)?;
+    if let Some(refusal) = refusal {
+        let help = Some(policy::worktree::HELP.to_owned());
+        output.notice_with_help(Level::Warning, &refusal.message(), help);
+    }
+    let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
     let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
     let (mut compiled, warnings) =
         policy::compile_placed(&policy, &context, &placed, &mounts, &[]).map_err(bad_policy)?;
@@ -136,6 +143,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         user,
         workspace,
         command: args.command,
+        variables,
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;

@@ -554,5 +554,8 @@ fn the_examples_of_the_reference_are_policies() {
     let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
     assert_eq!(named.count(), 1);
+
+    let usual = load_text("policy.md", "version = 1\nextends = ['default']\n".to_owned()).unwrap();
+    assert!(load_text("policy.md", next()).unwrap().files.len() < usual.files.len());
     assert!(examples.next().is_none());
 }

@@ -3,6 +3,7 @@
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::resolve::{Resolved, Resolver};
 use super::rule::{Base, FileRule, Kind, Pattern, Policy, Scope, Step};
+use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,12 @@ impl<'a> Machine<'a> {
         let link = self.resolver.resolve(&written, false).map_err(fail)?.path;
         if rule.allow {
             self.stays_inside(rule, &target)?;
+        }
+        if place.source.layer == worktree::LAYER {
+            return Err(place.error(
+                "a symbolic link has just been put in the path, where there was none",
+                "start the session again when nobody changes the repository",
+            ));
         }
         let other = Some(target.path).filter(|target| *target != link);
         Ok((link, other))

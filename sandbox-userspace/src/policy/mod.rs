@@ -7,6 +7,7 @@ mod compile_tests;
 pub mod compiled;
 pub mod decide;
 pub mod diagnostic;
+pub mod environment;
 pub mod expand;
 mod fold;
 pub mod glob;
@@ -24,6 +25,7 @@ pub mod rule;
 pub mod source;
 mod trie;
 pub mod workspace;
+pub mod worktree;
 
 pub use compile::{Denial, compile, compile_placed, denials};
 pub use diagnostic::PolicyError;
@@ -47,6 +49,11 @@ pub fn load(path: Option<&Path>) -> Result<Policy, PolicyError> {
         })?,
     };
     parse::parse(source)
+}
+
+/// Reads a preset; `None` where none has this name.
+pub fn load_preset(name: &str) -> Option<Result<Policy, PolicyError>> {
+    preset::source(name).map(parse::parse)
 }
 
 /// Reads and checks a policy that is already in memory; `name` is what messages call it.

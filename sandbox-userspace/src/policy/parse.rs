@@ -16,7 +16,7 @@ const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
 const KEYS: [(&str, &[&str]); 7] = [
-    ("", &["version", "extends", "files", "network"]),
+    ("", &["version", "extends", "except", "files", "network"]),
     ("files", &["read", "write", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
@@ -32,11 +32,22 @@ pub(super) fn parse(source: Source) -> Result<Policy, PolicyError> {
     layers.finish()
 }
 
-/// The rules found so far, of all layers, without their ids.
+/// A policy and, behind it, the rules of one more text.
+pub(super) fn append(policy: Policy, source: Source) -> Result<Policy, PolicyError> {
+    let count = policy.files.len() + policy.network.len();
+    let mut layers = Layers { policy, count, ..Layers::default() };
+    layers.read(&Arc::new(source));
+    layers.finish()
+}
+
+/// The rules found so far, of all layers.
 #[derive(Default)]
 struct Layers {
     policy: Policy,
     count: usize,
+    /// Names of the presets read so far, and of those that shall not be: two that extend the same
+    /// third one have its rules once.
+    presets: Vec<String>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -61,13 +72,18 @@ impl Layers {
         let root = document.get_ref();
         reader.keys("", root);
         reader.version(root);
-        let presets = reader.extends(root);
+        let presets = reader.presets("extends", root);
+        let except = reader.presets("except", root);
         let rules = reader.rules(root);
         let read = reader.default(root, "read");
         let execute = reader.default(root, "exec");
         let mut found = reader.diagnostics;
+        self.presets.extend(except.into_iter().map(|preset| preset.name));
         for preset in presets {
-            self.read(&Arc::new(preset));
+            if !self.presets.contains(&preset.name) {
+                self.presets.push(preset.name.clone());
+                self.read(&Arc::new(preset));
+            }
         }
         let defaults = &mut self.policy.defaults;
         defaults.read = read.unwrap_or(defaults.read);
@@ -207,10 +223,11 @@ impl Reader<'_> {
         }
     }
 
-    fn extends(&mut self, root: &DeTable<'_>) -> Vec<Source> {
-        let Some(value) = root.get("extends") else { return Vec::new() };
+    /// The presets that a list of the document names.
+    fn presets(&mut self, key: &str, root: &DeTable<'_>) -> Vec<Source> {
+        let Some(value) = root.get(key) else { return Vec::new() };
         let mut presets: Vec<Source> = Vec::new();
-        for Entry { text, place } in self.strings("extends", value) {
+        for Entry { text, place } in self.strings(key, value) {
             match preset::source(&text) {
                 Some(preset) if presets.contains(&preset) => self.diagnostics.push(
                     place.error(format!("preset `{text}` is named twice"), "remove one of them"),

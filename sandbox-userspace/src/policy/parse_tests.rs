@@ -4,6 +4,7 @@ use super::diagnostic::{Diagnostic, PolicyError};
 use super::rule::{Kind, Policy};
 use super::{Context, decide, expand, load, load_text};
 use crate::kernel::mounts::to_components;
+use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
     load_text("policy.toml", text.to_owned())
@@ -66,7 +67,7 @@ const CASES: &[Case] = &[
         "version = 1\n[limits]\n",
         (2, 2, 6),
         "unknown key `limits`",
-        "known keys here: `version`, `extends`, `files`, `network`",
+        "known keys here: `version`, `extends`, `except`, `files`, `network`",
     ),
     (
         "version = 1\nnetwork = { deny = [] }",
@@ -111,7 +112,7 @@ const CASES: &[Case] = &[
         "version = 1\nextends = [\"claude\"]",
         (2, 12, 8),
         "unknown preset `claude`",
-        "known presets: `default`",
+        "known presets: `default`, `caches`, `persistence`",
     ),
     (
         "version = 1\nextends = [\"default\", \"default\"]",
@@ -308,7 +309,7 @@ read.allow = ['/a', '/c']
             (1, "network.allow", "10.0.0.0/8"),
         ]
     );
-    assert_eq!(policy.files[0].origin.place.source.name, "preset:default");
+    assert_eq!(policy.files[0].origin.place.source.name, "preset:persistence");
     assert_eq!(policy.files[0].origin.place.source.layer, "preset");
 }
 
@@ -326,13 +327,13 @@ fn two_hundred_thousand_rules_are_a_policy_and_one_more_is_not() {
 }
 
 #[test]
-fn the_default_preset_closes_secrets_and_opens_two_directories() {
+fn the_default_preset_closes_secrets_and_opens_three_directories() {
     let policy = load(None).unwrap();
     let texts = |key: &str| -> Vec<&str> {
         let rules = policy.files.iter().filter(|rule| rule.origin.key == key);
         rules.map(|rule| rule.origin.text.as_str()).collect()
     };
-    assert_eq!(texts("files.write.allow"), ["${WORKSPACE}/**", "${TMPDIR}/**"]);
+    assert_eq!(texts("files.write.allow"), ["${WORKSPACE}/**", "${TMPDIR}/**", "/dev/shm/**"]);
     let denied = texts("files.read.deny");
     for secret in ["~/.ssh/**", "~/.aws/**", "~/.netrc", "/etc/shadow"] {
         assert!(denied.contains(&secret), "{secret}");
@@ -342,7 +343,7 @@ fn the_default_preset_closes_secrets_and_opens_two_directories() {
         Context { home: "/h".into(), workspace: "/w".into(), tmpdir: "/t".into(), terminal: None };
     let placed = expand::expand(&policy, &context).unwrap();
     let read = |path: &str| {
-        let path = to_components(std::path::Path::new(path));
+        let path = to_components(Path::new(path));
         decide::path(&placed, policy.defaults, Kind::Read, &path).allow
     };
     for secret in [
@@ -376,4 +377,49 @@ fn the_default_preset_closes_secrets_and_opens_two_directories() {
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), denied.len());
+}
+
+#[test]
+fn presets_are_composed_and_left_out() {
+    let names = |text: &str| -> Vec<String> {
+        let policy = read(text).unwrap();
+        let mut names: Vec<_> =
+            policy.files.iter().map(|rule| rule.origin.place.source.name.clone()).collect();
+        names.dedup();
+        names
+    };
+    let both = names("version = 1\nextends = ['caches', 'default']\n");
+    assert_eq!(both, ["preset:caches", "preset:persistence", "preset:default"]);
+    let one = names("version = 1\nextends = ['default', 'caches']\nexcept = ['caches']\n");
+    assert_eq!(one, ["preset:persistence", "preset:default"]);
+    let once = names("version = 1\nextends = ['persistence', 'default']\n");
+    assert_eq!(once, ["preset:persistence", "preset:default"]);
+    let without = names("version = 1\nextends = ['default']\nexcept = ['persistence']\n");
+    assert_eq!(without, ["preset:default"]);
+    let diagnostic = only("version = 1\nexcept = ['cache']\n");
+    assert_eq!(diagnostic.help.as_deref(), Some("did you mean `caches`?"));
+}
+
+#[test]
+fn the_caches_leave_programs_and_configuration_closed() {
+    let policy = read("version = 1\nextends = ['caches']\n").unwrap();
+    let texts: Vec<_> = policy.files.iter().map(|rule| rule.origin.text.as_str()).collect();
+    for (place, open) in [
+        ("~/.cargo/registry", true),
+        ("~/.npm/_cacache", true),
+        ("~/.cache/go-build", true),
+        ("~/.cargo/bin", false),
+        ("~/.cargo/config.toml", false),
+        ("~/.cargo/credentials.toml", false),
+        ("~/.npm/_npx", false),
+        ("~/.npmrc", false),
+        ("~/go/bin", false),
+        ("~/.gradle/init.d", false),
+        ("~/.m2/settings.xml", false),
+        ("~/.cache", false),
+    ] {
+        let covered = texts.iter().any(|text| Path::new(place).starts_with(text));
+        assert_eq!(covered, open, "{place}");
+    }
+    assert!(policy.files.iter().all(|rule| rule.allow && rule.kind == Kind::Write));
 }

@@ -40,8 +40,8 @@ pub struct Launch<'a> {
     pub program: &'a Path,
     /// Its arguments; the first is its name as typed.
     pub command: &'a [OsString],
-    /// Variables set over those of this process.
-    pub environment: Vec<(&'static str, OsString)>,
+    /// Variables set over those of this process; `None` takes one away.
+    pub environment: Vec<(&'static str, Option<OsString>)>,
     /// Whom it runs as.
     pub user: &'a User,
     /// `cgroup.procs` of the session, open for writing.
@@ -125,7 +125,12 @@ pub fn launch(
     let mut command = Command::new(from.program);
     let (name, arguments) = from.command.split_first().unzip();
     command.args(arguments.unwrap_or_default());
-    command.envs(from.environment.iter().map(|(key, value)| (key, value)));
+    for (name, value) in &from.environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     if let Some(name) = name {
         command.arg0(name);
     }

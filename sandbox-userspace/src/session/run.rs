@@ -37,6 +37,8 @@ pub struct Request {
     pub workspace: PathBuf,
     /// The command and its arguments; not empty.
     pub command: Vec<OsString>,
+    /// Variables that the agent gets because of its policy; `None`: one that it does not get.
+    pub variables: Vec<(&'static str, Option<OsString>)>,
     /// What rule ids mean.
     pub rules: Vec<Rule>,
 }
@@ -138,7 +140,7 @@ pub trait Kernel {
 
 /// Runs the session; `Ok` is the exit status of its command.
 pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Result<u8, RunError> {
-    let Request { id, registry, tree, pins, user, workspace, command, rules } = request;
+    let Request { id, registry, tree, pins, user, workspace, command, variables, rules } = request;
     let directory = std::env::current_dir().map_err(own("find the current directory"))?;
     let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -174,7 +176,7 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
             resources.enforced(enforced);
             return Err(RunError::Signalled(signal));
         }
-        let environment = environment(resources.state(), &user);
+        let environment = environment(resources.state(), &user, variables);
         let enforced = resources.enforced(enforced);
         let launching = Launch {
             program: &program,
@@ -195,20 +197,25 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
     finish(resources, outcome, output)
 }
 
-/// Variables that the agent gets over those of this process.
-fn environment(state: &State, user: &User) -> Vec<(&'static str, OsString)> {
-    let mut variables = vec![
+/// How the agent's variables differ from those of this process.
+fn environment(
+    state: &State,
+    user: &User,
+    mut variables: Vec<(&'static str, Option<OsString>)>,
+) -> Vec<(&'static str, Option<OsString>)> {
+    let mut set = vec![
         ("TMPDIR", state.temporary.clone().into_os_string()),
         ("SANDBOX_SESSION", state.id.to_string().into()),
     ];
     if user.changed {
-        variables.extend([
+        set.extend([
             ("HOME", user.home.clone().into_os_string()),
             ("USER", user.name.clone().into()),
             ("LOGNAME", user.name.clone().into()),
             ("SHELL", user.shell.clone().into_os_string()),
         ]);
     }
+    variables.extend(set.into_iter().map(|(name, value)| (name, Some(value))));
     variables
 }
 

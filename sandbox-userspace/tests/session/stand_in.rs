@@ -43,6 +43,7 @@ pub(crate) fn main() -> Option<ExitCode> {
         user: User::choose(user.as_deref(), None, None).unwrap(),
         workspace: "/".into(),
         command,
+        variables: Vec::new(),
         rules: Vec::new(),
     };
     let mut output = Output::new(false, false, Some(&place.events())).unwrap();

@@ -120,8 +120,4 @@ pub(super) const UNTESTED: &[(&str, &str)] = &[
     ),
     ("D1.18", "as A25"),
     ("D1.25", "no test yet"),
-    ("D2.39", "the default policy has no list of such files yet"),
-    ("D2.40", "no test yet"),
-    ("D7.103", "no test yet"),
-    ("D7.105", "no test yet"),
 ];

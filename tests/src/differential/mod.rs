@@ -56,7 +56,7 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
 pub(crate) fn trials() -> Vec<Trial> {
     vec![trial(NAME, || {
         let (seed, operations) = USUAL;
-        let counts = run(seed, operations)?;
+        let counts = run(seed, operations, 0)?;
         println!("{counts}");
         ensure!(counts.total() >= operations, "too few operations were judged: {counts}");
         let lacking = counts.lacking();
@@ -65,22 +65,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     })]
 }
 
-/// `kernel-tests differential [--seed N] [--operations M]`
+/// `kernel-tests differential [--seed N] [--operations M] [--round R]`, from that round on
 pub(crate) fn command(words: &[String]) -> ExitCode {
     let mut options = USUAL;
+    let mut round = 0;
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let number = words.next().and_then(|word| word.parse().ok());
         match (word.as_str(), number) {
             ("--seed", Some(seed)) => options.0 = seed,
             ("--operations", Some(operations)) => options.1 = operations,
+            ("--round", Some(first)) => round = first,
             _ => {
-                eprintln!("usage: kernel-tests differential [--seed N] [--operations M]");
+                eprintln!(
+                    "usage: kernel-tests differential [--seed N] [--operations M] [--round R]"
+                );
                 return ExitCode::from(2);
             }
         }
     }
-    match run(options.0, options.1) {
+    match run(options.0, options.1, round) {
         Ok(counts) => {
             println!("{counts}");
             ExitCode::SUCCESS
@@ -92,11 +96,10 @@ pub(crate) fn command(words: &[String]) -> ExitCode {
     }
 }
 
-/// Rounds until so many operations were judged.
-fn run(seed: u64, operations: u64) -> anyhow::Result<Counts> {
+/// Rounds, from `number` on, until so many operations were judged.
+fn run(seed: u64, operations: u64, mut number: u64) -> anyhow::Result<Counts> {
     let language = Language::of_this_program();
     let mut counts = Counts::default();
-    let mut number = 0;
     while counts.total() < operations {
         // Each round can be had alone.
         let mut rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
@@ -106,9 +109,8 @@ fn run(seed: u64, operations: u64) -> anyhow::Result<Counts> {
         let left = operations - counts.total();
         let outcome = round.run(Some(&mut rng), OPERATIONS.min(left + left / 4 + 10));
         counts.add(&round.counts);
-        judge(&cases, &round, &language)
-            .and(outcome)
-            .with_context(|| format!("seed {seed}, round {number}"))?;
+        let place = format!("seed {seed}, round {number}");
+        judge(&cases, &round, &language, &place).and(outcome).context(place)?;
         number += 1;
     }
     Ok(counts)
@@ -133,13 +135,19 @@ fn case(rng: &mut Rng, language: &Language) -> Case {
 }
 
 /// Fails with the smallest case for the first disagreement of a round.
-fn judge(cases: &[Case], round: &Round, language: &Language) -> anyhow::Result<()> {
+fn judge(cases: &[Case], round: &Round, language: &Language, place: &str) -> anyhow::Result<()> {
     let mut findings = cases.iter().zip(round.findings());
     let found = findings.find_map(|(case, (found, done))| Some((case, found?, done)));
     let Some((case, found, done)) = found else { return Ok(()) };
     let mut case = case.clone();
     case.ops = done[..=found.at].to_vec();
-    eprintln!("differential: {found}; looking for the smallest case");
+    let rules: Vec<String> = case.rules.iter().map(rules::Line::shown).collect();
+    eprintln!(
+        "differential: {place}, after {} operations in its zone: {found}; rules: {}; looking for the \
+         smallest case",
+        case.ops.len(),
+        rules.join("; ")
+    );
     let small = shrink::shrink(case, language).context("looking for the smallest case")?;
     bail!("the kernel disagrees with the reference\n  {}", shrink::report(&small, found))
 }

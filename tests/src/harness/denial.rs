@@ -48,6 +48,8 @@ pub(crate) enum Why {
     Rule(&'static str, String),
     /// A rule of the preset: key and the beginning of its text.
     Preset(&'static str, &'static str),
+    /// A rule made for the workspace: key and text.
+    Workspace(&'static str, String),
     /// One of these reasons, whatever the rule.
     Reason(&'static [&'static str]),
 }
@@ -201,9 +203,18 @@ impl Denial {
                     && rule["key"] == *key
                     && rule["text"].as_str().is_some_and(|text| text.starts_with(start))
                     && rule["layer"] == "preset"
-                    && rule["file"] == "preset:default"
+                    && rule["file"].as_str().is_some_and(|file| {
+                        file.starts_with("preset:") && message.contains(&format!("{file}:"))
+                    })
                     && rule["line"].as_u64().is_some_and(|line| line > 0)
-                    && message.contains("preset:default:")
+            }
+            Why::Workspace(key, text) => {
+                reason == "rule"
+                    && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && rule["layer"] == "workspace"
+                    && rule["file"] == "workspace:git"
+                    && message.contains("workspace:git:")
             }
             Why::Rule(key, text) => {
                 let Some(at) = rules.iter().find(|rule| rule.key == *key && rule.text == *text)

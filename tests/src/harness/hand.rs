@@ -116,6 +116,16 @@ pub(crate) fn capture(
     papers: &Path,
     input: &str,
 ) -> anyhow::Result<Finished> {
+    capture_within(command, papers, input, PATIENCE * 2)
+}
+
+/// As `capture`, for what may take so long.
+pub(crate) fn capture_within(
+    command: &mut Command,
+    papers: &Path,
+    input: &str,
+    patience: Duration,
+) -> anyhow::Result<Finished> {
     let [out, err, given] = ["stdout", "stderr", "stdin"].map(|name| papers.join(name));
     std::fs::write(&given, input)?;
     command.stdin(File::open(&given)?).stdout(File::create(&out)?).stderr(File::create(&err)?);
@@ -123,7 +133,7 @@ pub(crate) fn capture(
     let text = |file: &Path| -> anyhow::Result<String> {
         Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
     };
-    let Some(status) = wait(&mut child, PATIENCE * 2)? else {
+    let Some(status) = wait(&mut child, patience)? else {
         child.kill()?;
         child.wait()?;
         bail!("{command:?} did not end\n    stderr: {}", text(&err)?);

@@ -17,7 +17,7 @@ pub(crate) use denial::{Denial, Why};
 pub(crate) use disk::{Disk, disregard_case, ext4_image, forget_names, write_fat};
 pub(crate) use engine::{Unkept, engines};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
-pub(crate) use hand::{Bystander, Finished, Hand, capture, wait};
+pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
 pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};

@@ -3,6 +3,8 @@
 /// A policy in the making.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
+    extends: &'static [&'static str],
+    except: &'static [&'static str],
     rules: Vec<(&'static str, String)>,
     /// What is not allowed where no rule speaks: `files.read`, `files.exec`.
     closed: Vec<&'static str>,
@@ -46,7 +48,17 @@ const KEYS: [(&str, &[&str]); 3] = [
 impl Policy {
     /// The preset `default` and nothing else.
     pub(crate) fn preset() -> Self {
-        Self { rules: Vec::new(), closed: Vec::new() }
+        Self::presets(&["default"])
+    }
+
+    /// These presets and nothing else.
+    pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
+        Self { extends, except: &[], rules: Vec::new(), closed: Vec::new() }
+    }
+
+    /// Without these, also where a preset extends them.
+    pub(crate) fn except(self, except: &'static [&'static str]) -> Self {
+        Self { except, ..self }
     }
 
     pub(crate) fn with(mut self, key: &'static str, rule: impl Into<String>) -> Self {
@@ -73,7 +85,10 @@ impl Policy {
     }
 
     pub(crate) fn write(&self) -> Written {
-        let mut lines = vec!["version = 1".to_owned(), r#"extends = ["default"]"#.to_owned()];
+        let mut lines = vec!["version = 1".to_owned(), format!("extends = {:?}", self.extends)];
+        if !self.except.is_empty() {
+            lines.push(format!("except = {:?}", self.except));
+        }
         let mut rules = Vec::new();
         for (table, keys) in KEYS {
             lines.extend([String::new(), format!("[{table}]")]);

@@ -2,22 +2,28 @@
 
 mod forbidden;
 mod machine;
+mod needs;
 mod network;
+mod persistence;
 mod terminal;
 mod units;
 mod work;
+mod worktree;
 
 use crate::harness::trial;
 use libtest_mimic::Trial;
 
 /// Rows of the coverage table, each with a test that tries it.
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
-    [forbidden::ROWS, work::ROWS].concat()
+    [work::ROWS, needs::ROWS, worktree::ROWS, persistence::ROWS, forbidden::ROWS].concat()
 }
 
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = work::trials();
+    trials.extend(needs::trials());
+    trials.extend(worktree::trials());
+    trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());

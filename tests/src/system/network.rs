@@ -58,8 +58,11 @@ fn git_and_curl() -> anyhow::Result<()> {
     closed.set_nonblocking(true)?;
     let address = closed.local_addr()?;
     let port = address.port();
-    let runner =
-        worker.runner(&Policy::preset().connect(format!("127.0.0.1:{}/tcp", server.port)))?;
+    let runner = worker.runner(
+        &Policy::preset()
+            .except(&["persistence"])
+            .connect(format!("127.0.0.1:{}/tcp", server.port)),
+    )?;
 
     let url = format!("http://127.0.0.1:{}", server.port);
     let clone = format!("git clone -q {url}/served.git clone && grep -q text clone/file");

@@ -1,7 +1,7 @@
 //! Everyday programs do their work in the workspace under the preset alone.
 
-use super::machine::{Worker, shell};
-use crate::harness::{Policy, trial};
+use super::machine::{Worker, outside, shell};
+use crate::harness::{PATIENCE, Policy, capture_within, trial};
 use anyhow::{bail, ensure};
 use libtest_mimic::Trial;
 
@@ -26,8 +26,7 @@ pub(super) fn trials() -> Vec<Trial> {
 const WORK: [(&str, &str); 16] = [
     (
         "git",
-        "git init -q repo && cd repo && git config user.email dev@example.org \
-         && git config user.name dev && echo text > file && git add file \
+        "cd repo && echo text > file && git add file \
          && git commit -qm first && git log --oneline | grep -q first && git status --short",
     ),
     (
@@ -85,28 +84,65 @@ const WORK: [(&str, &str); 16] = [
     ("background job", "sleep 0.1 & wait $! && (setsid true)"),
 ];
 
-fn works(worker: &Worker) -> anyhow::Result<()> {
-    let runner = worker.runner(&Policy::preset())?;
+/// Each of these scripts must succeed, one after the other in the same session.
+pub(super) fn works(worker: &Worker, policy: &Policy, work: &[(&str, &str)]) -> anyhow::Result<()> {
+    let runner = worker.runner(policy)?;
+    let mut script = format!("OUT={}; export OUT LC_ALL=C; ", worker.ground.outside());
+    for (at, (_, part)) in work.iter().enumerate() {
+        let part = quoted(part);
+        script += &format!(
+            "bash -c {part} </dev/null >$TMPDIR/told 2>&1; status=$?; \
+             echo; echo \"@{at} $status\"; test $status = 0 || cat $TMPDIR/told; "
+        );
+    }
+    // Starting a session is slow in a machine, and so is a compiler.
+    let patience = PATIENCE * (2 + u32::try_from(work.len())?);
+    let mut command = runner.command(&["bash", "-c", script.as_str()]);
+    let papers = worker.ground.papers("session");
+    let finished = capture_within(&mut command, &papers, "", patience)?;
     let mut problems = Vec::new();
-    for (what, script) in WORK {
-        let finished = shell(worker, &runner, script)?;
-        if finished.code() != Some(0) {
-            let events = runner.events.tail(4);
-            problems.push(format!("{what}: {}\n    last events:\n{events}", finished.report()));
+    for (at, (what, _)) in work.iter().enumerate() {
+        let told = finished.out.split_once(&format!("\n@{at} ")).map(|(_, rest)| rest);
+        let told = told.and_then(|rest| rest.split("\n@").next()).unwrap_or("was not reached");
+        if told.trim() != "0" {
+            problems.push(format!("{what}: status {told}"));
         }
     }
     if problems.is_empty() {
         return Ok(());
     }
-    bail!("{} problem(s)\n  - {}", problems.len(), problems.join("\n  - "))
+    let events = runner.events.tail(30);
+    let problems = problems.join("\n  - ");
+    bail!("problems:\n  - {problems}\n    last events:\n{events}\n{}", finished.err)
+}
+
+/// A word for the shell.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// In a workspace with a repository: making one is not everyday work, and refused.
+fn everyday(worker: &Worker) -> anyhow::Result<()> {
+    repository(worker, "repo")?;
+    works(worker, &Policy::preset(), &WORK)
+}
+
+/// An empty repository in the workspace, made by the worker outside any session.
+pub(super) fn repository(worker: &Worker, name: &str) -> anyhow::Result<()> {
+    let workspace = worker.ground.workspace();
+    let script = format!(
+        "git init -q {name}; cd {name}; git config user.email dev@example.org; \
+         git config user.name dev; chown -R --reference=.. ."
+    );
+    outside(&workspace, &script)
 }
 
 fn as_root() -> anyhow::Result<()> {
-    works(&Worker::root("work")?)
+    everyday(&Worker::root("work")?)
 }
 
 fn as_dev() -> anyhow::Result<()> {
-    works(&Worker::dev("work")?)
+    everyday(&Worker::dev("work")?)
 }
 
 fn identity() -> anyhow::Result<()> {
