@@ -228,7 +228,10 @@ pub(crate) unsafe fn copy_name(to: *mut u8, len: u32, from: u64) -> bool {
     unsafe { bpf_probe_read_kernel(to.cast(), len, from as *const c_void) == 0 }
 }
 
-/// `struct inode *`
+/// `struct inode *`, null where a name has none.
+///
+/// Every load asks first: of a dentry that it trusts, the verifier took the inode for one that is there
+/// (`BTF_TYPE_SAFE_TRUSTED`, 6.4 to 6.18) and has it loaded from without a net.
 #[derive(Clone, Copy)]
 pub(crate) struct Inode(*const c_void);
 
@@ -253,13 +256,16 @@ impl Inode {
     /// `i_ino` and `i_generation`, which name a directory; zeros where there is no inode.
     #[inline(always)]
     pub(crate) fn identity(self) -> (u64, u32) {
+        if !self.exists() {
+            return (0, 0);
+        }
         (load(self.0, &LAYOUT.inode_ino), load(self.0, &LAYOUT.inode_generation))
     }
 
     /// Number of names; 0 once it is removed, and where there is no inode.
     #[inline(always)]
     pub(crate) fn links(self) -> u32 {
-        load(self.0, &LAYOUT.inode_nlink)
+        if self.exists() { load(self.0, &LAYOUT.inode_nlink) } else { 0 }
     }
 
     /// `i_rdev`, kernel encoding; 0 where there is no inode.
