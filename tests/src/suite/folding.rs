@@ -89,7 +89,7 @@ fn fat() -> anyhow::Result<()> {
     for name in ["plain/.env", "PLAIN/.ENV", "plain/.Env"] {
         forget_names()?;
         let path = disk.join(name);
-        let denial = Denial::read(&path).beneath(&disk).rule(READ_DENY, "**/.env");
+        let denial = Denial::read(&path).beneath(&disk).because(Why::Reason(&["rule"]));
         session.refused(name, &open(&path), &denial)?;
     }
     for name in [
