@@ -97,10 +97,15 @@ pub(crate) static LONG_EDGES: HashMap<LongEdgeKey, Node> =
 #[map]
 pub(crate) static LINKED: HashMap<LinkedKey, Linked> =
     HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+/// A [`Patterns`]: not the type itself, for 6.1 takes only inner maps of which it knows as much as of the
+/// template, and of those that user space makes it knows no structure.
+pub(crate) type PatternWords = [u32; size_of::<Patterns>() / 4];
+const _: () = assert!(size_of::<Patterns>() == size_of::<PatternWords>());
+
 /// The patterns of a policy, at its `Subject::patterns`. The one inner map here is a template.
 #[btf_map]
 pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<
-    btf_maps::Array<Patterns, 1>,
+    btf_maps::Array<PatternWords, 1>,
     { PATTERN_SETS as usize },
 > = btf_maps::ArrayOfMaps::new();
 

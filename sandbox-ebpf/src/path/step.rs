@@ -8,7 +8,7 @@ use sandbox_common::decide::Place;
 use sandbox_common::event::Reason;
 use sandbox_common::fold::{FOLDED, INEXACT, NO_NODE};
 use sandbox_common::path::{EdgeKey, Inherited, LONG_NAME, LongEdgeKey, SHORT_NAME};
-use sandbox_common::pattern::{CELLS, OVERLAYS};
+use sandbox_common::pattern::{CELLS, OVERLAYS, Patterns};
 use sandbox_common::subject::Subject;
 
 /// Whether names matter beneath a place.
@@ -42,6 +42,8 @@ pub(super) fn step(
         let Some(patterns) = PATTERNS.get_value(subject.patterns, &0) else {
             return Reason::Unreadable as u32;
         };
+        // SAFETY: that is what these words are, and numbers all of it.
+        let patterns = unsafe { &*ptr::from_ref(patterns).cast::<Patterns>() };
         if folded && patterns.inexact != 0 {
             return Reason::CaseInsensitive as u32;
         }

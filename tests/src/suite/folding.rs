@@ -44,7 +44,8 @@ fn fat() -> anyhow::Result<()> {
     let _mounted = Disk::mount(&image, "vfat", "iocharset=iso8859-1,codepage=437", &disk)?;
     std::fs::create_dir(disk.join("Vault"))?;
     std::fs::create_dir(disk.join("plain"))?;
-    for name in [".env", ".envrc", "Vault/key", "plain/.env", "Some long name.text"] {
+    for name in [".env", ".envrc", "Vault/key", "plain/.env", "plain/notes", "Some long name.text"]
+    {
         write(&disk.join(name), "content")?;
     }
     let long = LONG.rsplit('/').next().unwrap_or_default();
@@ -84,19 +85,27 @@ fn fat() -> anyhow::Result<()> {
         let path = disk.join(name);
         session.refused(name, &open(&path), &doubtful(&path))?;
     }
+    // The preset's pattern holds for every spelling too.
+    for name in ["plain/.env", "PLAIN/.ENV", "plain/.Env"] {
+        forget_names()?;
+        let path = disk.join(name);
+        let denial = Denial::read(&path).beneath(&disk).because(Why::Reason(&["rule"]));
+        session.refused(name, &open(&path), &denial)?;
+    }
     for name in [
         ".envrc",
         ".ENVRC",
-        "plain/.env",
-        "PLAIN/.ENV",
+        "plain/notes",
+        "PLAIN/NOTES",
         "Some long name.text",
         "SOME LONG NAME.TEXT",
     ] {
         forget_names()?;
         session.allowed(name, &open(&disk.join(name)))?;
     }
-    // Deep below the rules' places nothing is compared: there every name will do.
-    session.allowed("short name in another directory", &open(&disk.join("plain/ENV~1")))?;
+    // Patterns speak of every directory, so such names open nothing anywhere.
+    let short = disk.join("plain/ENV~1");
+    session.refused("short name in another directory", &open(&short), &doubtful(&short))?;
     // Under any spelling it is the same when it comes later.
     session.allowed("removal", &Operation::Unlink { path: disk.join(".eNv") })?;
     session.allowed("new under another name", &Operation::Create { path: disk.join(".eNV") })?;
