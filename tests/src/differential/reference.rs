@@ -116,7 +116,7 @@ impl Reference {
             // Covered by a mount: what of it can be done is hardly anything.
             return Say::Unsure;
         }
-        let open = views.iter().filter(|view| rules.allow(kind, view)).count();
+        let open = views.iter().filter(|view| self.allow_across(rules, model, kind, view)).count();
         if open == 0 || open == views.len() {
             return Say::of(open > 0);
         }
@@ -134,6 +134,22 @@ impl Reference {
         });
         let matched = rules.placed.iter().filter(opens).any(|rule| !rule.tail.is_empty());
         if named || matched { Say::Unsure } else { Say::Deny }
+    }
+
+    /// Whether an object may be accessed so, by its absolute path: a pattern that allows never reaches
+    /// across a mount point.
+    fn allow_across(&self, rules: &Rules, model: &Model, kind: Kind, view: &[Name]) -> bool {
+        let points = || model.mounts.iter().skip(1).map(|mount| self.absolute(&mount.point));
+        let stops = |rule: &Placed| {
+            rule.allow
+                && !rule.tail.is_empty()
+                && points().any(|point| view.starts_with(&point) && !rule.path.starts_with(&point))
+        };
+        if rules.placed.iter().any(stops) {
+            rules.filtered(|rule| !stops(rule)).allow(kind, view)
+        } else {
+            rules.allow(kind, view)
+        }
     }
 
     fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {
