@@ -33,8 +33,11 @@ impl Decision {
     }
 
     #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "every access has its bit among the lower 16"
+    )]
     const fn new(denied: Access, rule: u32, reason: u16) -> Self {
-        // Every access has its bit among the lower sixteen.
         Self { denied: denied.bits() as u16, reason, rule }
     }
 
@@ -87,6 +90,10 @@ impl Place {
 
 /// May an object at `place` be accessed so?
 #[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a fault is a `Reason`, and those are of 8 bits"
+)]
 pub const fn access(place: &Place, wanted: Access) -> Decision {
     if place.fault != 0 {
         return Decision::new(wanted, 0, place.fault as u16);

@@ -96,18 +96,14 @@ fn labelled(state: *mut TaskState) -> Member {
     // The generation is read first: a subject that changes meanwhile is looked up again.
     if label.generation != generation || generation == 0 {
         // SAFETY: as in `by_cgroup`.
-        match unsafe { SUBJECTS.get(cgroup) } {
-            Some(subject) => {
-                let Subject { session, slot, mode, patterns } = *subject;
-                label.subject = Subject { session, slot, mode, patterns };
-                label.generation = generation;
-            }
+        let Some(subject) = (unsafe { SUBJECTS.get(cgroup) }) else {
             // The task outlived its session and stays confined for good.
-            None => {
-                let fault = Reason::SessionEnded as u16;
-                return Member { cgroup, subject: &NO_SUBJECT, fault, state };
-            }
-        }
+            let fault = Reason::SessionEnded as u16;
+            return Member { cgroup, subject: &NO_SUBJECT, fault, state };
+        };
+        let Subject { session, slot, mode, patterns } = *subject;
+        label.subject = Subject { session, slot, mode, patterns };
+        label.generation = generation;
     }
     Member { cgroup, subject: &label.subject, fault: 0, state }
 }

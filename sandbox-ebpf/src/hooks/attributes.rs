@@ -95,7 +95,7 @@ pub(crate) fn inode_remove_acl(ctx: LsmContext) -> i32 {
 }
 
 /// `int security_inode_file_setattr(struct dentry *dentry, struct file_kattr *fa)`, 6.17 and later:
-/// flags and project, by file_setattr(2) and by `ioctl`.
+/// flags and project, by `file_setattr(2)` and by `ioctl`.
 #[lsm(hook = "inode_file_setattr")]
 pub(crate) fn inode_file_setattr(ctx: LsmContext) -> i32 {
     change(&ctx, 2, Hook::InodeFileSetattr, Dentry(ctx.arg(0)))

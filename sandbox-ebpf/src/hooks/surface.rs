@@ -84,7 +84,7 @@ const FS_IOC32_SETVERSION: u32 = 0x4004_7602;
 const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
 /// include/uapi/linux/fscrypt.h
 const FS_IOC_SET_ENCRYPTION_POLICY: u32 = 0x800c_6613;
-/// include/uapi/linux/msdos_fs.h
+/// `include/uapi/linux/msdos_fs.h`
 const FAT_IOCTL_SET_ATTRIBUTES: u32 = 0x4004_7211;
 /// include/uapi/linux/btrfs.h: btrfs makes, copies and removes whole trees of names by `ioctl` of a
 /// directory that is open for reading.

@@ -99,7 +99,7 @@ impl Key {
     #[inline(always)]
     fn entry(&self) -> Option<*mut u64> {
         let index = (self.mixed() >> 48) as u32 & (ENTRIES as u32 - 1);
-        NODES.get_ptr_mut(index).map(|entry| entry.cast())
+        NODES.get_ptr_mut(index).map(<*mut Entry>::cast)
     }
 
     /// Over all that an entry holds. No secret: its words are compared besides, and nobody chooses what

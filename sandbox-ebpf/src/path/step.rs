@@ -65,10 +65,10 @@ pub(super) fn step(
     if place.below.edges != 0 {
         place.below.edges = 0;
         let node = if len <= SHORT_NAME as u32 {
-            // SAFETY: a long key begins like a short one, and its name is cleared so far.
-            EDGES.get_ptr(unsafe { &*ptr::from_ref(key).cast::<EdgeKey>() })
+            EDGES.get_ptr(short(key))
         } else {
-            LONG_EDGES.get_ptr(&*key)
+            let key: &LongEdgeKey = key;
+            LONG_EDGES.get_ptr(key)
         };
         if let Some(node) = node {
             // SAFETY: a map's value, read under RCU.
@@ -100,8 +100,7 @@ fn name(key: &mut LongEdgeKey, slot: u32, from: &Inherited, address: u64, len: u
             // Names that are not ASCII beneath this node: nothing can be told from them.
             clear(key, 1);
             key.name[0] = INEXACT;
-            // SAFETY: a long key begins like a short one, and its name is cleared so far.
-            if EDGES.get_ptr(unsafe { &*ptr::from_ref(key).cast::<EdgeKey>() }).is_some() {
+            if EDGES.get_ptr(short(key)).is_some() {
                 return Reason::CaseInsensitive as u32;
             }
         }
@@ -117,6 +116,13 @@ fn name(key: &mut LongEdgeKey, slot: u32, from: &Inherited, address: u64, len: u
         return Reason::CaseInsensitive as u32;
     }
     0
+}
+
+/// The same key in the map of short names.
+#[inline(always)]
+fn short(key: &LongEdgeKey) -> &EdgeKey {
+    // SAFETY: a long key begins like a short one, and its name is cleared so far.
+    unsafe { &*ptr::from_ref(key).cast() }
 }
 
 /// How many words of a key are looked at for a name.

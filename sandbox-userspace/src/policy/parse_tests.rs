@@ -392,8 +392,8 @@ fn presets_are_composed_and_left_out() {
     assert_eq!(both, ["preset:caches", "preset:persistence", "preset:default"]);
     let one = names("version = 1\nextends = ['default', 'caches']\nexcept = ['caches']\n");
     assert_eq!(one, ["preset:persistence", "preset:default"]);
-    let once = names("version = 1\nextends = ['persistence', 'default']\n");
-    assert_eq!(once, ["preset:persistence", "preset:default"]);
+    let single = names("version = 1\nextends = ['persistence', 'default']\n");
+    assert_eq!(single, ["preset:persistence", "preset:default"]);
     let without = names("version = 1\nextends = ['default']\nexcept = ['persistence']\n");
     assert_eq!(without, ["preset:default"]);
     let diagnostic = only("version = 1\nexcept = ['cache']\n");

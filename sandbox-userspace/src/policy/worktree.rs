@@ -294,8 +294,8 @@ impl Worktree {
             origins().find(|origin| origin.id == decision.rule).map(named).unwrap_or_default()
         };
         let inside = ["config", "objects", "refs"].map(|name| self.common.join(name));
-        let places = inside.iter().chain([&self.own]).map(PathBuf::as_path);
-        for path in places.chain(self.common.ancestors()) {
+        let dirs = inside.iter().chain([&self.own]).map(PathBuf::as_path);
+        for path in dirs.chain(self.common.ancestors()) {
             let write = decided(policy, placed, Kind::Write, path);
             if write.allow {
                 return Err(Refusal::Writable { path: path.to_owned(), rule: rule(write) });

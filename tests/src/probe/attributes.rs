@@ -129,7 +129,7 @@ fn ioctl<T>(path: &Place, number: libc::c_ulong, argument: &mut T) -> Result<(),
 }
 
 fn file_setattr(path: &Place) -> Result<(), Failure> {
-    /// arch/x86/entry/syscalls/syscall_64.tbl
+    /// `arch/x86/entry/syscalls/syscall_64.tbl`
     const FILE_SETATTR: libc::c_long = 469;
     let path = super::files::c_path(path)?;
     // `struct file_attr`: 64 bits of flags, then extent size, extents, project, copy-on-write size.

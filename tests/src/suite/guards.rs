@@ -37,10 +37,10 @@ impl CorePattern {
     fn new() -> anyhow::Result<Self> {
         Ok(Self(std::fs::read(PATTERN)?))
     }
+}
 
-    fn to(&self, file: &Place) -> anyhow::Result<()> {
-        std::fs::write(PATTERN, file.bytes()).context("setting where core dumps go")
-    }
+fn dump_to(file: &Place) -> anyhow::Result<()> {
+    std::fs::write(PATTERN, file.bytes()).context("setting where core dumps go")
 }
 
 impl Drop for CorePattern {
@@ -57,16 +57,16 @@ fn core_dump() -> anyhow::Result<()> {
         ground.outside().join("other"),
         ground.workspace().join("core"),
     ];
-    let pattern = CorePattern::new()?;
+    let _pattern = CorePattern::new()?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     let crash = Operation::Crash {};
-    pattern.to(&outside)?;
+    dump_to(&outside)?;
     let denial = Denial::by(&["path_mknod"]).access("create").beneath(ground.outside());
     session.refused("core dump outside", &crash, &denial)?;
     ensure!(std::fs::read_dir(ground.outside())?.next().is_none(), "the core dump left a file");
-    pattern.to(&inside)?;
+    dump_to(&inside)?;
     session.allowed("core dump in the workspace", &crash)?;
-    pattern.to(&other)?;
+    dump_to(&other)?;
     let answer = Bystander::new()?.perform(&crash)?;
     if answer.errno != 0 {
         session.problem(format!("a bystander's core dump: {answer}"));

@@ -51,7 +51,9 @@ fn nothing_left() -> anyhow::Result<()> {
         // Beside it everything may be made.
         let part =
             format!("mkdir -p $(dirname {place}) && echo evil > {place} && echo done {place}");
-        script += &format!("bash -c {} </dev/null; ", quoted(&part));
+        script.push_str("bash -c ");
+        script.push_str(&quoted(&part));
+        script.push_str(" </dev/null; ");
     }
     script += "mv deep/er deep/moved && echo fine > deep/.envrc.example && echo fine > repo/file";
     let finished = shell(&worker, &runner, &script)?;

@@ -4,6 +4,7 @@ use super::machine::{Worker, outside, shell};
 use crate::harness::{PATIENCE, Policy, capture_within, trial};
 use anyhow::{bail, ensure};
 use libtest_mimic::Trial;
+use std::fmt::Write as _;
 
 /// Rows of the coverage table and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
@@ -90,10 +91,11 @@ pub(super) fn works(worker: &Worker, policy: &Policy, work: &[(&str, &str)]) -> 
     let mut script = format!("OUT={}; export OUT LC_ALL=C; ", worker.ground.outside());
     for (at, (_, part)) in work.iter().enumerate() {
         let part = quoted(part);
-        script += &format!(
+        write!(
+            script,
             "bash -c {part} </dev/null >$TMPDIR/told 2>&1; status=$?; \
              echo; echo \"@{at} $status\"; test $status = 0 || cat $TMPDIR/told; "
-        );
+        )?;
     }
     // Starting a session is slow in a machine, and so is a compiler.
     let patience = PATIENCE * (2 + u32::try_from(work.len())?);

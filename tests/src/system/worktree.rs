@@ -6,6 +6,7 @@ use crate::harness::{Denial, Policy, Why, difference, snapshot, trial};
 use crate::probe::Place;
 use anyhow::{bail, ensure};
 use libtest_mimic::Trial;
+use std::fmt::Write as _;
 use std::process::Command;
 
 /// Rows of the coverage table and the tests that try them.
@@ -188,7 +189,7 @@ fn nothing_else() -> anyhow::Result<()> {
     let mut scripts = format!("export M={main} OUT; ");
     for (at, (script, _)) in cases.iter().enumerate() {
         let script = quoted(script);
-        scripts += &format!("bash -c {script} </dev/null && echo \"done: {at}\"; ");
+        write!(scripts, "bash -c {script} </dev/null && echo \"done: {at}\"; ")?;
     }
     let finished = shell(&worker, &runner, &scripts)?;
     let mut problems: Vec<_> = finished.out.lines().map(str::to_owned).collect();
