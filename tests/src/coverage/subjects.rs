@@ -113,7 +113,6 @@ const WORK: &[(&str, &str)] = &[
 
 /// Rows without a test, and why.
 pub(super) const UNTESTED: &[(&str, &str)] = &[
-    ("A22", "no test yet; a file is told to be a namespace by its file system, never by its name"),
     (
         "A25",
         "the kernels of the test machines are tried without btrfs; `doctor` compares device numbers",
