@@ -18,7 +18,7 @@
 use crate::path::Said;
 
 /// Cells of one policy's tables.
-pub const CELLS: usize = 32_768;
+pub const CELLS: usize = 65_536;
 /// Overlays of one policy; number 0 says nothing.
 pub const OVERLAYS: usize = 256;
 

@@ -28,7 +28,7 @@ fn wanted(prot: u64, shared: bool) -> Access {
         wanted = wanted.union(Access::WRITE);
     }
     if prot & EXEC != 0 {
-        wanted = wanted.union(Access::EXECUTE);
+        wanted = wanted.union(Access::READ).union(Access::EXECUTE);
     }
     wanted
 }
@@ -84,19 +84,11 @@ pub(crate) fn file_mprotect(ctx: LsmContext) -> i32 {
         return ctx.arg(3);
     }
     let mapping = Mapped(ctx.arg(0));
-    let mut wanted = wanted(prot, mapping.is_shared());
+    let wanted = wanted(prot, mapping.is_shared());
     if wanted.is_empty() {
         return ctx.arg(3);
     }
     let Some(file) = mapping.file() else { return ctx.arg(3) };
-    // In the mapping of an overlay's file lies that of a layer, whose place says nothing of the
-    // member. To be shared it was opened for writing, in the overlay, and judged then.
-    if file.is_backing() {
-        wanted = wanted.difference(Access::WRITE);
-    }
-    if wanted.is_empty() {
-        return ctx.arg(3);
-    }
     judge(&ctx, 3, Hook::FileMprotect, file, wanted)
 }
 

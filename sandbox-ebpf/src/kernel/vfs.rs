@@ -22,13 +22,6 @@ impl File {
         load(self.0, &LAYOUT.file_mode)
     }
 
-    /// Whether a stacked file system opened it, 6.5 and later: an overlay's mapping shows a layer's file.
-    #[inline(always)]
-    pub(crate) fn is_backing(self) -> bool {
-        const FMODE_BACKING: u32 = 1 << 25;
-        self.mode() & FMODE_BACKING != 0
-    }
-
     /// Whether it only names a file (`O_PATH`).
     #[inline(always)]
     pub(crate) fn is_name(self) -> bool {

@@ -2,7 +2,8 @@
 //! everything, programs that no file holds, borrowed credentials.
 
 use crate::harness::{
-    Bystander, Denial, Ground, HOME, Policy, Session, Why, difference, key, snapshot, trial, write,
+    Bystander, Denial, Ground, HOME, Policy, Session, Why, difference, engines, key, snapshot,
+    trial, write,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -80,7 +81,8 @@ fn own_files() -> anyhow::Result<()> {
     let mut session = Session::start(&ground, &Policy::preset())?;
     let id = session.id()?;
     let papers = Place::from(ground.papers("session"));
-    let pins = Place::from(format!("/sys/fs/bpf/sandbox/{id}"));
+    let engine = engines().pop().context("no engine is pinned")?;
+    let pins = Place::from(engine);
     for name in ["policy.toml", "events.jsonl"] {
         let path = papers.join(name);
         let open = Operation::Open { path: path.clone(), flags: libc::O_WRONLY };

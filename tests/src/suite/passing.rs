@@ -203,7 +203,7 @@ fn inherited() -> anyhow::Result<()> {
         let victim = if is_code { key()? } else { ground.file(&ground.outside())? };
         let twin = ground.file(&ground.workspace())?;
         let denial = if is_code {
-            Denial::by(hooks).access("execute").path(&victim).of_key()
+            Denial::by(hooks).access("read").path(&victim).of_key()
         } else {
             Denial::by(hooks).access("write").path(&victim)
         };

@@ -33,7 +33,9 @@ fn budget() -> anyhow::Result<Completion> {
     let session = Session::start(&ground, &Policy::preset())?;
     let started = session.started()?;
     let pins = started["pins"].as_str().context("the started event names no pins")?;
-    let counts = sandbox_benches::verifier::counts(&Path::new(pins).join("links"))?;
+    let engine =
+        Path::new(pins).ancestors().nth(2).context("a session's pins lie in an engine's")?;
+    let counts = sandbox_benches::verifier::counts(&engine.join("links"))?;
     session.finish()?;
     let problems = problems(budget.1, &counts);
     if problems.is_empty() {
