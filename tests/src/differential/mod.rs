@@ -34,7 +34,7 @@ const ZONES: usize = 40;
 /// Operations in one session.
 const OPERATIONS: u64 = 20_000;
 /// What the suite does, the same each time.
-const USUAL: (u64, u64) = (2026, 100_000);
+const USUAL: (u64, u64) = (2026, 20_000);
 
 const NAME: &str = "differential::kernel_does_what_the_reference_says";
 

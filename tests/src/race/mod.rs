@@ -28,7 +28,7 @@ const PLACES: [&str; 6] = ["open", "hidden", "fixed", "sealed", "named", "wide"]
 /// Directories in the box.
 const DEEP: &str = "1/2/3/4/5/6";
 /// Moves of the suite.
-const USUAL: u64 = 20_000;
+const USUAL: u64 = 2_000;
 
 const POLICY: &str = r#"version = 1
 [files]

@@ -32,8 +32,10 @@ const MANY: usize = 1000;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        trial("many::a_thousand_sessions_each_with_its_own_verdicts", thousand),
-        trial("many::one_more_than_the_limit_is_refused", limit),
+        // Too much for every run in a machine without KVM: by `--ignored`.
+        trial("many::a_thousand_sessions_each_with_its_own_verdicts", thousand)
+            .with_ignored_flag(true),
+        trial("many::one_more_than_the_limit_is_refused", limit).with_ignored_flag(true),
     ]
 }
 

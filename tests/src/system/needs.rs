@@ -19,8 +19,9 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("needs::as_root", || needs(&Worker::root("needs")?)),
         trial("needs::as_an_ordinary_user", || needs(&Worker::dev("needs")?)),
-        trial("needs::builds_and_packages", builds),
-        trial("needs::caches_are_kept_by_a_preset", caches),
+        // Minutes in a machine without KVM: by `--ignored`.
+        trial("needs::builds_and_packages", builds).with_ignored_flag(true),
+        trial("needs::caches_are_kept_by_a_preset", caches).with_ignored_flag(true),
         trial("needs::tmux_is_not_the_callers", tmux),
         trial("needs::dotfiles_may_be_symbolic_links", dotfiles),
         trial("needs::what_is_absent_is_said_to_be_absent", absent),
