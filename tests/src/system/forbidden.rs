@@ -32,7 +32,7 @@ fn cases(worker: &Worker) -> Vec<Case> {
     let by = |hooks: &[&'static str], access| Denial::by(hooks).access(access).beneath(&out);
     let in_etc = |hook| Denial::by(&[hook]).access("create").beneath("/etc/");
     let read_key = || Denial::read(key).of_key();
-    let write_rc = || Denial::write(&rc);
+    let write_rc = || Denial::write(&rc).because(Why::Preset("files.write.deny", "~/.{bashrc"));
     let never = |hook| Denial::by(&[hook]).any_object().because(Why::Reason(&["never"]));
     let outsider = |hook| Denial::by(&[hook]).any_object().because(Why::Reason(&["outsider"]));
     // The bus, or systemd's own socket.

@@ -5,7 +5,7 @@ use super::work::{repository, works};
 use crate::harness::{Denial, Policy, capture, trial};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 
 /// Rows of the coverage table and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
@@ -170,6 +170,8 @@ fn dotfiles() -> anyhow::Result<()> {
     std::fs::create_dir_all(kept.join("bash"))?;
     std::fs::write(kept.join("gitconfig"), "[user]\n\tname = linked\n")?;
     std::fs::write(kept.join("bash/profile"), "export LINKED=yes\n")?;
+    // Else the kernel itself refuses, before any hook is asked.
+    chown(kept.join("gitconfig"), Some(1000), Some(1000))?;
     for (link, target) in [
         (".gitconfig", "dotfiles/gitconfig"),
         (".bash_profile", "dotfiles/bash/profile"),

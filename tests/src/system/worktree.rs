@@ -121,14 +121,21 @@ fn nothing_else() -> anyhow::Result<()> {
     let own = main.join("worktrees/workspace");
     ensure!(own.path().is_dir(), "the worktree is not called workspace");
     let made = |path: &Place| Why::Workspace("files.write.deny", path.to_string());
+    let by_preset = || Why::Preset("files.write.deny", "**/.git/");
     let create = |path: &Place| Denial::by(&["path_mknod"]).access("create").path(path.clone());
     let write = |path: &Place| Denial::write(path.clone());
     let cases = [
-        ("echo evil > $M/hooks/post-commit", create(&main.join("hooks/post-commit"))),
-        ("echo evil >> $M/config", write(&main.join("config"))),
+        (
+            "echo evil > $M/hooks/post-commit",
+            create(&main.join("hooks/post-commit")).because(by_preset()),
+        ),
+        ("echo evil >> $M/config", write(&main.join("config")).because(by_preset())),
         ("git config core.fsmonitor evil", create(&main.join("config.lock"))),
         ("git remote add evil /", create(&main.join("config.lock"))),
-        ("echo '* filter=evil' > $M/info/attributes", create(&main.join("info/attributes"))),
+        (
+            "mkdir $M/info && echo '* filter=evil' > $M/info/attributes",
+            Denial::by(&["path_mkdir"]).access("create").path(main.join("info")),
+        ),
         ("echo ref: refs/heads/side > $M/HEAD", write(&main.join("HEAD"))),
         (
             "mv $M/objects $M/refs/objects",
