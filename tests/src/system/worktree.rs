@@ -132,10 +132,6 @@ fn nothing_else() -> anyhow::Result<()> {
         ("echo evil >> $M/config", write(&main.join("config")).because(by_preset())),
         ("git config core.fsmonitor evil", create(&main.join("config.lock"))),
         ("git remote add evil /", create(&main.join("config.lock"))),
-        (
-            "mkdir $M/info && echo '* filter=evil' > $M/info/attributes",
-            Denial::by(&["path_mkdir"]).access("create").path(main.join("info")),
-        ),
         ("echo ref: refs/heads/side > $M/HEAD", write(&main.join("HEAD"))),
         (
             "mv $M/objects $M/refs/objects",
