@@ -2,10 +2,10 @@
 
 use super::machine::{Worker, shell};
 use super::work::{repository, works};
-use crate::harness::{Denial, Policy, capture, trial};
+use crate::harness::{Denial, Policy, Why, capture, trial};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 /// Rows of the coverage table and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
@@ -171,7 +171,8 @@ fn dotfiles() -> anyhow::Result<()> {
     std::fs::write(kept.join("gitconfig"), "[user]\n\tname = linked\n")?;
     std::fs::write(kept.join("bash/profile"), "export LINKED=yes\n")?;
     // Else the kernel itself refuses, before any hook is asked.
-    chown(kept.join("gitconfig"), Some(1000), Some(1000))?;
+    let everyone = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(kept.join("gitconfig"), everyone)?;
     for (link, target) in [
         (".gitconfig", "dotfiles/gitconfig"),
         (".bash_profile", "dotfiles/bash/profile"),
@@ -192,7 +193,8 @@ fn dotfiles() -> anyhow::Result<()> {
     }
     ensure!(!finished.out.contains("PRIVATE"), "{}", finished.report());
     runner.told(&Denial::read(&worker.key).of_key())?;
-    runner.told(&Denial::write(kept.join("gitconfig")))
+    let by_preset = Why::Preset("files.write.deny", "~/.{gitconfig");
+    runner.told(&Denial::write(kept.join("gitconfig")).because(by_preset))
 }
 
 /// The lookup of a name is the kernel's own: what is not there is not there, also where a rule would
