@@ -23,7 +23,7 @@ use crate::vm;
 const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdown,yama,apparmor")];
 
 /// A suite takes minutes where processors are emulated.
-const TIMEOUT: u64 = 1500;
+const TIMEOUT: u64 = 3000;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Suite {
@@ -135,9 +135,9 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
     }
-    // A machine waits most of its time, for the kernel's grace periods when sessions end.
+    // A machine is busy most of its time: the verifier follows millions of instructions.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let workers = (processors * 2).min(jobs.len());
+    let workers = processors.min(jobs.len());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take that should happen soon. Generous: the machine may be emulated, its
 /// clock is not.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A test of the suite. Its error is the whole report, over several lines.
 pub(crate) fn trial(name: &str, test: fn() -> anyhow::Result<()>) -> Trial {
