@@ -20,7 +20,6 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A28", "moves::rules_hold_for_files_that_come_later"),
     ("D1.14", "moves::rules_hold_after_an_atomic_replace"),
     ("D1.1", "moves::member_cannot_move_what_is_protected"),
-    ("D1.9", "moves::rules_hold_for_files_that_come_later"),
     ("D1.15", "moves::rules_hold_for_files_that_come_later"),
 ];
 
