@@ -1,7 +1,7 @@
 //! An attack, what must come of it, and its harmless twin.
 
 use super::denial::Denial;
-use super::{Bystander, Session};
+use super::{Bystander, Ground, Policy, Session, difference, snapshot};
 use crate::probe::Operation;
 use anyhow::bail;
 
@@ -21,6 +21,35 @@ pub(crate) fn member_is_refused(session: &mut Session, attacks: &[Attack]) -> an
         session.allowed(&format!("{} (harmless twin)", attack.name), &attack.twin)?;
     }
     Ok(())
+}
+
+/// The same, and after it everything outside the workspace is as before.
+pub(crate) fn member_changes_nothing(
+    name: &str,
+    policy: impl FnOnce(&Ground) -> Policy,
+    attacks: impl FnOnce(&Ground) -> anyhow::Result<Vec<Attack>>,
+) -> anyhow::Result<()> {
+    let ground = Ground::new(name)?;
+    let attacks = attacks(&ground)?;
+    let before = snapshot(ground.outside().path())?;
+    let mut session = Session::start(&ground, &policy(&ground))?;
+    member_is_refused(&mut session, &attacks)?;
+    for change in difference(&before, &snapshot(ground.outside().path())?) {
+        session.problem(format!("something changed outside the workspace: {change}"));
+    }
+    session.finish()
+}
+
+/// Whoever is in no session can do all of it while a session runs on another ground.
+pub(crate) fn bystander_is_free_beside_a_session(
+    name: &str,
+    attacks: impl FnOnce(&Ground) -> anyhow::Result<Vec<Attack>>,
+) -> anyhow::Result<()> {
+    let (ground, own) = (Ground::new(&format!("{name}-session"))?, Ground::new(name)?);
+    let attacks = attacks(&own)?;
+    let session = Session::start(&ground, &Policy::preset())?;
+    bystander_is_free(&attacks, &[])?;
+    session.finish()
 }
 
 /// Whoever is in no session can do all of it: what stops a member is the session, and the attacks

@@ -12,7 +12,10 @@ mod policy;
 mod session;
 mod traces;
 
-pub(crate) use attack::{Attack, bystander_is_free, member_is_refused};
+pub(crate) use attack::{
+    Attack, bystander_is_free, bystander_is_free_beside_a_session, member_changes_nothing,
+    member_is_refused,
+};
 pub(crate) use denial::{Denial, Why};
 pub(crate) use disk::{Disk, disregard_case, ext4_image, forget_names, write_fat};
 pub(crate) use engine::{Unkept, engines};

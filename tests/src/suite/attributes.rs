@@ -1,8 +1,8 @@
 //! Times, extended attributes, access lists and flags: changes without a write.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, Policy, Session, Why, bystander_is_free, difference,
-    member_is_refused, snapshot, trial,
+    Attack, Bystander, Denial, Ground, Policy, Session, Why, bystander_is_free_beside_a_session,
+    member_changes_nothing, trial,
 };
 use crate::probe::{Attribute, Operation, Place};
 use anyhow::ensure;
@@ -65,23 +65,11 @@ fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
 }
 
 fn member() -> anyhow::Result<()> {
-    let ground = Ground::new("attributes")?;
-    let attacks = attacks(&ground)?;
-    let before = snapshot(ground.outside().path())?;
-    let mut session = Session::start(&ground, &Policy::preset())?;
-    member_is_refused(&mut session, &attacks)?;
-    for change in difference(&before, &snapshot(ground.outside().path())?) {
-        session.problem(format!("something changed outside the workspace: {change}"));
-    }
-    session.finish()
+    member_changes_nothing("attributes", |_| Policy::preset(), attacks)
 }
 
 fn bystander() -> anyhow::Result<()> {
-    let (ground, own) = (Ground::new("attributes-session")?, Ground::new("attributes-other")?);
-    let attacks = attacks(&own)?;
-    let session = Session::start(&ground, &Policy::preset())?;
-    bystander_is_free(&attacks, &[])?;
-    session.finish()
+    bystander_is_free_beside_a_session("attributes-bystander", attacks)
 }
 
 /// What the file system of the machine may lack: it is asked after the session, which refuses.

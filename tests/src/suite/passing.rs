@@ -2,7 +2,8 @@
 
 use crate::harness::{
     Attack, Bystander, Denial, Ground, HOME, Policy, Runner, Session, Why, bystander_is_free,
-    difference, key, member_is_refused, snapshot, trial, write,
+    bystander_is_free_beside_a_session, key, member_changes_nothing, member_is_refused, trial,
+    write,
 };
 use crate::probe::{Operation, Place, UnixName, Use, send};
 use anyhow::Context as _;
@@ -139,23 +140,11 @@ fn taken(path: &Place) -> anyhow::Result<Operation> {
 }
 
 fn member() -> anyhow::Result<()> {
-    let ground = Ground::new("passing")?;
-    let attacks = attacks(&ground)?;
-    let before = snapshot(ground.outside().path())?;
-    let mut session = Session::start(&ground, &policy(&ground))?;
-    member_is_refused(&mut session, &attacks)?;
-    for change in difference(&before, &snapshot(ground.outside().path())?) {
-        session.problem(format!("something changed outside the workspace: {change}"));
-    }
-    session.finish()
+    member_changes_nothing("passing", policy, attacks)
 }
 
 fn bystander() -> anyhow::Result<()> {
-    let (ground, own) = (Ground::new("passing-session")?, Ground::new("passing-other")?);
-    let attacks = attacks(&own)?;
-    let session = Session::start(&ground, &Policy::preset())?;
-    bystander_is_free(&attacks, &[])?;
-    session.finish()
+    bystander_is_free_beside_a_session("passing-bystander", attacks)
 }
 
 /// A socket made outside is judged by nobody else: the cgroup programs follow the socket's cgroup.

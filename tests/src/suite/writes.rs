@@ -1,8 +1,8 @@
 //! All ways to write are one thing: outside the workspace every one is refused and changes nothing.
 
 use crate::harness::{
-    Attack, Denial, Ground, HOME, Policy, Session, Why, bystander_is_free, difference,
-    member_is_refused, snapshot, trial,
+    Attack, Denial, Ground, HOME, Policy, Session, Why, bystander_is_free_beside_a_session,
+    difference, member_changes_nothing, snapshot, trial,
 };
 use crate::probe::{Operation, Place};
 use anyhow::Context as _;
@@ -192,23 +192,11 @@ fn links_and_moves(b: &mut Builder<'_>) -> anyhow::Result<()> {
 }
 
 fn member() -> anyhow::Result<()> {
-    let ground = Ground::new("writes")?;
-    let attacks = attacks(&ground)?;
-    let before = snapshot(ground.outside().path())?;
-    let mut session = Session::start(&ground, &Policy::preset())?;
-    member_is_refused(&mut session, &attacks)?;
-    for change in difference(&before, &snapshot(ground.outside().path())?) {
-        session.problem(format!("something changed outside the workspace: {change}"));
-    }
-    session.finish()
+    member_changes_nothing("writes", |_| Policy::preset(), attacks)
 }
 
 fn bystander() -> anyhow::Result<()> {
-    let (ground, own) = (Ground::new("writes-session")?, Ground::new("writes-bystander")?);
-    let attacks = attacks(&own)?;
-    let session = Session::start(&ground, &Policy::preset())?;
-    bystander_is_free(&attacks, &[])?;
-    session.finish()
+    bystander_is_free_beside_a_session("writes-bystander", attacks)
 }
 
 /// Other roads to a place outside.
