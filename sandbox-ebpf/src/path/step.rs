@@ -20,7 +20,8 @@ pub(super) fn speaks(place: &Place) -> bool {
 /// Moves `place` over a name: from what its directory passes on, in `place.below`, to the object's own
 /// rights and what it passes on itself. Returns 0 or the fault.
 ///
-/// `key` is working memory; its `slot` says how the directory compares names, see [`fold`]. A function of its own, for it is most of what a program is.
+/// `key` is working memory; its `slot` says how the directory compares names, see [`fold`]. A function of
+/// its own, for it is most of what a program is.
 #[inline(never)]
 pub(super) fn step(
     key: &mut LongEdgeKey,
