@@ -24,6 +24,7 @@ mod resolve;
 pub mod rule;
 pub mod source;
 mod trie;
+mod tries;
 pub mod workspace;
 pub mod worktree;
 
