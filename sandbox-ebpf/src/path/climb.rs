@@ -11,6 +11,9 @@ use sandbox_common::path::WALK_DEPTH;
 /// Levels climbed through pointers that the verifier knows the type of (some 41 instructions each);
 /// what lies deeper goes through `bpf_probe_read_kernel` (some 276).
 const TYPED: usize = 64;
+/// Levels at which the cache is asked. Whoever found nothing so near walks once and finds the next time;
+/// at every level it would be most of what the verifier follows.
+const ASKED: usize = 8;
 
 /// Fills `dentries`, `depth`, `top`, `ended` and `fault`. With `cached` it ends at the first *ancestor* of
 /// `dentry` that the cache knows, and has then filled `place.below`.
@@ -19,7 +22,7 @@ pub(super) fn climb(chain: &mut Chain, dentry: Dentry) {
     let mut current = dentry;
     let mut depth = 0;
     let mut end = ended::NO;
-    for _ in 0..TYPED {
+    for level in 0..TYPED {
         let parent = current.parent();
         if parent.0 == current.0 {
             end = ended::AT_ROOT;
@@ -28,7 +31,10 @@ pub(super) fn climb(chain: &mut Chain, dentry: Dentry) {
         chain.dentries[depth & (WALK_DEPTH - 1)] = current.address();
         depth += 1;
         current = parent;
-        if chain.cached != 0 && cache::get(&mut chain.key, current, &mut chain.place.below) {
+        if level < ASKED
+            && chain.cached != 0
+            && cache::get(&mut chain.key, current, &mut chain.place.below)
+        {
             end = ended::KNOWN;
             break;
         }
