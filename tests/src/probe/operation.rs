@@ -1,0 +1,351 @@
+//! What the hand can be asked to do.
+
+use super::{Attribute, Place, UnixName, Use};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// What to do. Flags are the kernel's own numbers (`O_*`, `RENAME_*`, `S_IF*`).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(crate) enum Operation {
+    // files.rs
+    /// `openat`; reads what can be read and gives it as `data`.
+    Open {
+        path: Place,
+        flags: i32,
+    },
+    /// `openat2`.
+    Openat2 {
+        path: Place,
+        flags: i32,
+    },
+    /// `open(O_PATH)`, then open `/proc/self/fd/N`.
+    Reopen {
+        path: Place,
+        flags: i32,
+    },
+    /// Opens `name` below `depth` directories named `level` under `base`, descriptor by descriptor.
+    OpenDeep {
+        base: Place,
+        level: String,
+        depth: usize,
+        name: String,
+        flags: i32,
+    },
+    /// `open_tree(OPEN_TREE_CLONE)` of a directory, then opens a name in the detached mount.
+    OpenTree {
+        directory: Place,
+        name: String,
+        flags: i32,
+    },
+    /// `name_to_handle_at`, gives the handle as `data`.
+    Handle {
+        path: Place,
+    },
+    /// `open_by_handle_at` in the file system that `mount` lies in.
+    OpenHandle {
+        mount: Place,
+        handle: Handle,
+        flags: i32,
+    },
+    /// `IORING_OP_OPENAT`; `worker` forces a kernel worker thread.
+    UringOpen {
+        path: Place,
+        flags: i32,
+        worker: bool,
+    },
+    /// Opens, and writes the text.
+    Write {
+        path: Place,
+        text: String,
+        flags: i32,
+    },
+    /// `truncate(2)`.
+    Truncate {
+        path: Place,
+        length: u64,
+    },
+    /// Memory and pipe files made by the caller, opened again through `/proc/self/fd`.
+    OwnMemory {},
+
+    // names.rs
+    /// `open(O_CREAT | O_EXCL | O_WRONLY)`.
+    Create {
+        path: Place,
+    },
+    Mkdir {
+        path: Place,
+    },
+    Rmdir {
+        path: Place,
+    },
+    Unlink {
+        path: Place,
+    },
+    Symlink {
+        target: Place,
+        path: Place,
+    },
+    Link {
+        from: Place,
+        to: Place,
+    },
+    /// `open(O_PATH)` of the source, then `linkat` of the descriptor.
+    LinkDescriptor {
+        from: Place,
+        to: Place,
+        through_proc: bool,
+    },
+    /// `O_TMPFILE` in `directory`, then `linkat` of it to `to`.
+    LinkTemporary {
+        directory: Place,
+        to: Place,
+        through_proc: bool,
+    },
+    Rename {
+        from: Place,
+        to: Place,
+        flags: u32,
+    },
+    /// `IORING_OP_RENAMEAT`.
+    UringRename {
+        from: Place,
+        to: Place,
+    },
+    /// `IORING_OP_UNLINKAT`.
+    UringUnlink {
+        path: Place,
+    },
+    /// Kind is `S_IF*`; device is major, minor.
+    Mknod {
+        path: Place,
+        kind: u32,
+        device: (u32, u32),
+    },
+    /// A unix socket bound to the path.
+    BindSocket {
+        path: Place,
+    },
+    Chmod {
+        path: Place,
+        mode: u32,
+    },
+    Chown {
+        path: Place,
+        uid: u32,
+    },
+
+    /// Empties a directory and removes it, as far as that goes; the first error counts.
+    RemoveTree {
+        path: Place,
+    },
+
+    // attributes.rs
+    Change {
+        path: Place,
+        attribute: Attribute,
+    },
+
+    // descriptors.rs
+    /// Uses a descriptor of its own.
+    UseFile {
+        path: Place,
+        flags: i32,
+        usage: Use,
+    },
+    /// Uses a descriptor that the probe was started with.
+    UseInherited {
+        number: i32,
+        usage: Use,
+    },
+    /// Uses a descriptor that a helper at this socket passes.
+    UseReceived {
+        from: UnixName,
+        usage: Use,
+    },
+    /// Uses a descriptor of another process, by `pidfd_getfd`.
+    UseTaken {
+        pid: i32,
+        number: i32,
+        usage: Use,
+    },
+    /// Passes a file, memory and sockets to itself.
+    PassOwn {
+        path: Place,
+        flags: i32,
+    },
+    /// `IORING_OP_OPENAT` under a registered personality.
+    UringPersonality {
+        path: Place,
+        flags: i32,
+    },
+
+    // network.rs
+    Tcp {
+        address: SocketAddr,
+    },
+    TcpFastOpen {
+        address: SocketAddr,
+    },
+    UringTcp {
+        address: SocketAddr,
+    },
+    Udp {
+        address: SocketAddr,
+        way: UdpWay,
+    },
+    Socket {
+        domain: i32,
+        kind: i32,
+        protocol: i32,
+    },
+
+    // unix.rs
+    /// Connects a stream socket and sends.
+    UnixStream {
+        to: UnixName,
+    },
+    /// Sends a datagram without connecting.
+    UnixDatagram {
+        to: UnixName,
+    },
+    /// Connects a datagram socket and sends.
+    UnixConnected {
+        to: UnixName,
+    },
+    /// Listens, and connects to itself from a child.
+    UnixOwn {
+        at: UnixName,
+    },
+
+    // process.rs
+    /// Who the serving process is.
+    Identity {},
+    /// `execve`, or `execveat` of an `O_PATH` descriptor.
+    Execute {
+        path: Place,
+        descriptor: bool,
+    },
+    /// Copies the probe to memory and runs the operation there, by `execveat` of the descriptor.
+    ExecuteMemory {
+        then: Box<Operation>,
+    },
+    /// Dumps core.
+    Crash {},
+    Fork {
+        then: Box<Operation>,
+    },
+    /// Fork twice, `setsid`, ignore `SIGHUP`, wait until the parent is gone.
+    Daemon {
+        then: Box<Operation>,
+    },
+    Thread {
+        then: Box<Operation>,
+    },
+    /// `clone(CLONE_VM | CLONE_VFORK)`; the child opens the path.
+    VforkOpen {
+        path: Place,
+    },
+    /// `clone3(CLONE_INTO_CGROUP)` with a descriptor opened for reading.
+    IntoCgroup {
+        cgroup: Place,
+    },
+    Chroot {
+        root: Place,
+        then: Box<Operation>,
+    },
+    /// `unshare(CLONE_NEWNS)`, in a user namespace of its own if `user`, bind mounts, then.
+    Namespace {
+        user: bool,
+        binds: Vec<(Place, Place)>,
+        then: Box<Operation>,
+    },
+    /// Leaves a process behind that sleeps; its pid is `data`.
+    Leftover {},
+}
+
+/// How a datagram is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UdpWay {
+    /// `connect`, then `send`.
+    Connect,
+    Sendto,
+    /// `sendto` with `sa_family = AF_UNSPEC`.
+    SendtoUnspecified,
+    /// `sendto` with an IPv4 address on an IPv6 socket.
+    SendtoOldAddress,
+    Sendmsg,
+    Sendmmsg,
+}
+
+/// A file handle of `name_to_handle_at`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Handle {
+    pub(crate) kind: i32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Operation {
+    /// The variant's name, for messages.
+    pub(super) fn name(&self) -> &'static str {
+        use Operation as O;
+        match self {
+            O::Open { .. } => "open",
+            O::Openat2 { .. } => "openat2",
+            O::Reopen { .. } => "reopen",
+            O::OpenDeep { .. } => "open_deep",
+            O::OpenTree { .. } => "open_tree",
+            O::Handle { .. } => "handle",
+            O::OpenHandle { .. } => "open_handle",
+            O::UringOpen { .. } => "uring_open",
+            O::Write { .. } => "write",
+            O::Truncate { .. } => "truncate",
+            O::OwnMemory {} => "own_memory",
+            O::Create { .. } => "create",
+            O::Mkdir { .. } => "mkdir",
+            O::Rmdir { .. } => "rmdir",
+            O::Unlink { .. } => "unlink",
+            O::Symlink { .. } => "symlink",
+            O::Link { .. } => "link",
+            O::LinkDescriptor { .. } => "link_descriptor",
+            O::LinkTemporary { .. } => "link_temporary",
+            O::Rename { .. } => "rename",
+            O::UringRename { .. } => "uring_rename",
+            O::UringUnlink { .. } => "uring_unlink",
+            O::Mknod { .. } => "mknod",
+            O::BindSocket { .. } => "bind_socket",
+            O::Chmod { .. } => "chmod",
+            O::Chown { .. } => "chown",
+            O::RemoveTree { .. } => "remove_tree",
+            O::Change { .. } => "change",
+            O::UseFile { .. } => "use_file",
+            O::UseInherited { .. } => "use_inherited",
+            O::UseReceived { .. } => "use_received",
+            O::UseTaken { .. } => "use_taken",
+            O::PassOwn { .. } => "pass_own",
+            O::UringPersonality { .. } => "uring_personality",
+            O::Tcp { .. } => "tcp",
+            O::TcpFastOpen { .. } => "tcp_fast_open",
+            O::UringTcp { .. } => "uring_tcp",
+            O::Udp { .. } => "udp",
+            O::Socket { .. } => "socket",
+            O::UnixStream { .. } => "unix_stream",
+            O::UnixDatagram { .. } => "unix_datagram",
+            O::UnixConnected { .. } => "unix_connected",
+            O::UnixOwn { .. } => "unix_own",
+            O::Identity {} => "identity",
+            O::Execute { .. } => "execute",
+            O::ExecuteMemory { .. } => "execute_memory",
+            O::Crash {} => "crash",
+            O::Fork { .. } => "fork",
+            O::Daemon { .. } => "daemon",
+            O::Thread { .. } => "thread",
+            O::VforkOpen { .. } => "vfork_open",
+            O::IntoCgroup { .. } => "into_cgroup",
+            O::Chroot { .. } => "chroot",
+            O::Namespace { .. } => "namespace",
+            O::Leftover {} => "leftover",
+        }
+    }
+}
