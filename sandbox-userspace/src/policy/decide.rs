@@ -21,9 +21,25 @@ pub struct Decision {
 /// Of the rules that cover it the one that matches at the deepest place decides; at the same place a
 /// path that is spelled out, then deny, then the earlier rule.
 pub fn path(rules: &[Placed], defaults: Defaults, kind: Kind, path: &[Vec<u8>]) -> Decision {
+    path_across(rules, defaults, kind, path, &[])
+}
+
+/// The same where file systems are mounted at `points`: a pattern that allows does not reach across one
+/// that lies beneath where the rule begins.
+pub fn path_across(
+    rules: &[Placed],
+    defaults: Defaults,
+    kind: Kind,
+    path: &[Vec<u8>],
+    points: &[&[Vec<u8>]],
+) -> Decision {
+    let stops = |rule: &Placed| {
+        let between = |point: &&[Vec<u8>]| path.starts_with(point) && !rule.path.starts_with(point);
+        rule.allow && !rule.tail.is_empty() && points.iter().any(between)
+    };
     rules
         .iter()
-        .filter(|rule| rule.kind == kind)
+        .filter(|rule| rule.kind == kind && !stops(rule))
         .filter_map(|rule| Some((depth(rule, path)?, rule)))
         .min_by_key(|(depth, rule)| (Reverse(*depth), !rule.tail.is_empty(), rule.allow, rule.id))
         .map_or(Decision { allow: defaults.allow(kind), rule: 0 }, |(_, rule)| Decision {

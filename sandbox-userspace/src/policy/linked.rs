@@ -182,7 +182,11 @@ impl Search<'_> {
     }
 
     fn file(&mut self, path: &Components, seen: &Metadata) -> io::Result<()> {
-        let Some(rights) = rights(self.placed, self.defaults, path) else { return Ok(()) };
+        let points: Vec<&[Vec<u8>]> =
+            self.table.visible().map(|mount| mount.point.as_slice()).collect();
+        let Some(rights) = rights(self.placed, self.defaults, path, &points) else {
+            return Ok(());
+        };
         let Some(mount) = self.table.holder(path) else { return Ok(()) };
         let generation = generation(path, seen)?;
         let linked = Linked {
@@ -200,11 +204,16 @@ impl Search<'_> {
 }
 
 /// What the rules say of a path; `None` where none closes it.
-fn rights(placed: &[Placed], defaults: Defaults, path: &[Vec<u8>]) -> Option<Rights> {
+fn rights(
+    placed: &[Placed],
+    defaults: Defaults,
+    path: &[Vec<u8>],
+    points: &[&[Vec<u8>]],
+) -> Option<Rights> {
     let mut rights = Rights::NONE;
     let mut closed = false;
     for kind in Kind::ALL {
-        let Decision { allow, rule } = decide::path(placed, defaults, kind, path);
+        let Decision { allow, rule } = decide::path_across(placed, defaults, kind, path, points);
         rights.allow |= if allow { kind.access().bits() } else { 0 };
         rights.rules[kind as usize] = rule;
         closed |= !allow && rule != 0;

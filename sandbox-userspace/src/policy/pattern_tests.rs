@@ -397,3 +397,20 @@ proptest! {
         prop_assert!(plain.folded().matches(&folded(&name)));
     }
 }
+
+#[test]
+fn the_reference_knows_that_what_allows_stops_at_mount_points() {
+    let text =
+        "version = 1\nfiles.read.deny = ['/v/**', '/v/m/**/x']\nfiles.read.allow = ['/v/**/*.pub']";
+    let policy = load_text("p.toml", text.to_owned()).unwrap();
+    let placed = expand(&policy, &context()).unwrap();
+    let (point, elsewhere) = (at("v/m"), at("w"));
+    let allow = |path: &str, points: &[&[Vec<u8>]]| {
+        decide::path_across(&placed, policy.defaults, Kind::Read, &at(path), points).allow
+    };
+    assert!(allow("v/m/a.pub", &[]));
+    assert!(allow("v/m/a.pub", &[&elsewhere]));
+    assert!(!allow("v/m/a.pub", &[&elsewhere, &point]));
+    assert!(allow("v/a.pub", &[&point]));
+    assert!(!allow("v/m/d/x", &[&point]));
+}

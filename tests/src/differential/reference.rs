@@ -139,17 +139,10 @@ impl Reference {
     /// Whether an object may be accessed so, by its absolute path: a pattern that allows never reaches
     /// across a mount point.
     fn allow_across(&self, rules: &Rules, model: &Model, kind: Kind, view: &[Name]) -> bool {
-        let points = || model.mounts.iter().skip(1).map(|mount| self.absolute(&mount.point));
-        let stops = |rule: &Placed| {
-            rule.allow
-                && !rule.tail.is_empty()
-                && points().any(|point| view.starts_with(&point) && !rule.path.starts_with(&point))
-        };
-        if rules.placed.iter().any(stops) {
-            rules.filtered(|rule| !stops(rule)).allow(kind, view)
-        } else {
-            rules.allow(kind, view)
-        }
+        let points: Vec<Components> =
+            model.mounts.iter().skip(1).map(|mount| self.absolute(&mount.point)).collect();
+        let points: Vec<&[Name]> = points.iter().map(Vec::as_slice).collect();
+        decide::path_across(&rules.placed, rules.defaults, kind, view, &points).allow
     }
 
     fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {
