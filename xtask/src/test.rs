@@ -179,6 +179,8 @@ fn casefold() -> Result<Copied> {
     if !host.exists() {
         let mut make = Command::new(find("mke2fs").context("no mke2fs: install e2fsprogs")?);
         make.args(["-q", "-t", "ext4", "-O", "casefold,^has_journal", "-E", "encoding=utf8"]);
+        // A fresh checkout has no such directory yet, and mke2fs makes none.
+        fs::create_dir_all("target/vm").context("making target/vm")?;
         // Whoever else makes it at the same time makes the same.
         let new = host.with_extension(std::process::id().to_string());
         run(make.arg(&new).arg("2M"))?;
