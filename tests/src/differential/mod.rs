@@ -19,7 +19,7 @@ mod twin;
 pub(crate) use member::serve;
 pub(crate) use reference::resolved;
 
-use crate::harness::trial;
+use crate::harness::{Ground, trial};
 use anyhow::{Context as _, bail, ensure};
 use fastrand::Rng;
 use libtest_mimic::Trial;
@@ -59,7 +59,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         let counts = run(seed, operations, 0)?;
         println!("{counts}");
         ensure!(counts.total() >= operations, "too few operations were judged: {counts}");
-        let lacking = counts.lacking();
+        let ground = Ground::new("attributes")?;
+        let lacking = counts.lacking(operation::attributes_are_kept(ground.outside().path()));
         ensure!(lacking.is_empty(), "{lacking:?} were never both allowed and denied: {counts}");
         Ok(())
     })]

@@ -11,6 +11,11 @@ use std::path::{Path, PathBuf};
 /// An extended attribute that every file system of the test can hold, or none.
 pub(crate) const ATTRIBUTE: &str = "user.differential";
 
+/// Whether files in a directory can have it: in a tmpfs only since 6.6.
+pub(crate) fn attributes_are_kept(directory: &Path) -> bool {
+    rustix::fs::setxattr(directory, ATTRIBUTE, b"x", XattrFlags::empty()).is_ok()
+}
+
 /// What is done. Flags are the kernel's own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]

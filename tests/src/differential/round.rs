@@ -74,9 +74,13 @@ impl Counts {
         }
     }
 
-    /// Actions that were never refused, or never done.
-    pub(crate) fn lacking(&self) -> Vec<Action> {
+    /// Actions that were never refused, or never done; those on extended attributes only where files can have
+    /// them.
+    pub(crate) fn lacking(&self, attributes: bool) -> Vec<Action> {
         let one_sided = |(action, [denied, done, _]): (&Action, &[u64; 3])| {
+            if !attributes && matches!(action, Action::SetAttribute | Action::RemoveAttribute) {
+                return None;
+            }
             let open = matches!(action, Action::Stat);
             (*done == 0 || (*denied == 0 && !open)).then_some(*action)
         };
@@ -151,6 +155,12 @@ impl Round {
                         ground.was_mounted(at(root, point));
                     }
                 }
+            }
+            // So that there is something to be removed.
+            for made in model.recipe().iter().filter(|op| op.action != Action::Symlink) {
+                let op = Op::new(Action::SetAttribute, made.path.clone());
+                let set = [&member, &bystander].map(|root| op.perform(root));
+                ensure!(set[0] == set[1], "the two trees differ at {op:?}: {set:?}");
             }
             zones.push(Zone {
                 model,
