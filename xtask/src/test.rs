@@ -22,6 +22,9 @@ use crate::vm;
 /// The two ways in which the hooks are attached: `bpf` an active LSM, as by default, and not.
 const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdown,yama,apparmor")];
 
+/// The tests for a kernel on which the second way would not hold, see `kernel::preemption`.
+const REFUSAL: &str = "preemption::";
+
 /// A suite takes minutes where processors are emulated.
 const TIMEOUT: u64 = 3000;
 
@@ -117,12 +120,14 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     for &suite in suites {
         let before = jobs.len();
         for (at, series) in args.kernels.iter().enumerate() {
-            // Everyday programs do not care how the hooks are attached; of the kernels, the oldest
-            // and the newest show it.
-            let ends = at == 0 || at + 1 == args.kernels.len();
-            let both = suite == Suite::Kernel && ends;
-            for way in if both { &WAYS[..] } else { &WAYS[..1] } {
-                match Job::prepare(suite, series, way, args) {
+            // Everyday programs do not care how the hooks are attached; of the kernels, the oldest shows
+            // it. The newest must refuse the second way.
+            let refuses = at > 0 && at + 1 == args.kernels.len();
+            let both = suite == Suite::Kernel && (at == 0 || refuses);
+            for (index, way) in WAYS.iter().take(1 + usize::from(both)).enumerate() {
+                let only = (refuses && index > 0).then_some(REFUSAL);
+                let filter = args.filter.as_deref().or(only);
+                match Job::prepare(suite, series, way, filter, args) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
                         let run = format!("{} on {series}{}", suite.program(), way.0);
@@ -199,9 +204,15 @@ struct Job {
 
 impl Job {
     /// Gets the machine; what is missing for it is fetched.
-    fn prepare(suite: Suite, series: &str, way: &(&str, &str), args: &Args) -> Result<Self> {
+    fn prepare(
+        suite: Suite,
+        series: &str,
+        way: &(&str, &str),
+        filter: Option<&str>,
+        args: &Args,
+    ) -> Result<Self> {
         let program = suite.program();
-        let command = std::iter::once(program.to_owned()).chain(args.filter.clone());
+        let command = std::iter::once(program).chain(filter);
         let copies = if suite == Suite::Kernel { vec![casefold()?] } else { Vec::new() };
         let machine = Machine {
             copies,

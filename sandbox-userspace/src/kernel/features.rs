@@ -11,6 +11,7 @@ use crate::engine::Way;
 use crate::kernel::btf::{Btf, BtfError};
 use crate::kernel::layout::{self, LayoutError};
 use crate::kernel::mounts::{Mount, MountError, MountTable, to_components, to_path};
+use crate::kernel::preemption::Preemption;
 use rustix::thread::CapabilitySet;
 use sandbox_common::layout::KernelLayout;
 use std::io;
@@ -57,6 +58,8 @@ pub struct Survey {
     pub hooks: Option<Result<Vec<HookFact>, BtfError>>,
     /// Active LSMs, in their order.
     pub lsms: io::Result<Vec<String>>,
+    /// Whether tasks are interrupted inside the kernel.
+    pub preemption: Preemption,
     /// Where cgroup v2 is mounted.
     pub cgroup2: Result<Option<PathBuf>, MountError>,
     /// Where bpffs is mounted; `None` where nothing of that type lies at [`Paths::bpffs`].
@@ -108,6 +111,21 @@ pub enum Missing {
         /// Why.
         source: io::Error,
     },
+    /// The second way of attaching would not hold.
+    #[error(
+        "`bpf` is not an active LSM, and this kernel {}: where a task is interrupted inside a hook, the kernel \
+         leaves that hook out for the next one on its processor, so nothing would be enforced for sure",
+        match preemption {
+            Preemption::Unknown => "may interrupt tasks inside the kernel (which cannot be seen here)",
+            _ => "interrupts tasks inside the kernel",
+        }
+    )]
+    Interrupted {
+        /// What is known of it.
+        preemption: Preemption,
+        /// The active LSMs.
+        lsms: Vec<String>,
+    },
     /// The mount table cannot be read.
     #[error("{0}")]
     MountTable(MountError),
@@ -158,6 +176,10 @@ impl Missing {
                 let at = file.parent().unwrap_or(file).display();
                 format!("`mount -t securityfs securityfs {at}`; where that fails the kernel is built without CONFIG_SECURITYFS")
             }
+            Self::Interrupted { lsms, .. } => format!(
+                "make `bpf` an active LSM: boot with the kernel parameter `lsm={}`; or, where the kernel still has the choice (before 7.0), with `preempt=voluntary`",
+                lsms.iter().map(String::as_str).filter(|lsm| *lsm != "capability").chain(["bpf"]).collect::<Vec<_>>().join(",")
+            ),
             Self::MountTable(_) => "`mount -t proc proc /proc`".into(),
             Self::Cgroup2 => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
             Self::Bpffs { at } => format!("`mount -t bpf bpf {}`", at.display()),
@@ -196,6 +218,7 @@ impl Survey {
             hooks: btf.as_ref().ok().map(|btf| hooks::hooks(btf, way_of(&lsms))),
             btf,
             lsms,
+            preemption: Preemption::read(),
             cgroup2: table.map(|table| {
                 let whole = |mount: &&Mount| mount.fs_type == "cgroup2" && mount.root.is_empty();
                 table.visible().find(whole).map(|mount| to_path(&mount.point))
@@ -228,9 +251,15 @@ impl Survey {
         let hooks = self
             .hooks
             .and_then(|hooks| hooks.map_err(|error| missing.push(Missing::Btf(error))).ok());
-        if let Err(source) = self.lsms {
-            let file = self.paths.securityfs.join("lsm");
-            missing.push(Missing::LsmsUnknown { file, source });
+        match self.lsms {
+            Err(source) => {
+                let file = self.paths.securityfs.join("lsm");
+                missing.push(Missing::LsmsUnknown { file, source });
+            }
+            Ok(lsms) if way == Way::ModifyReturn && self.preemption != Preemption::No => {
+                missing.push(Missing::Interrupted { preemption: self.preemption, lsms });
+            }
+            Ok(_) => {}
         }
         let cgroup2 = match self.cgroup2 {
             Ok(Some(at)) => Some(at),

@@ -1,7 +1,7 @@
 //! Offsets of kernel structures for the eBPF programs, read from the running kernel's BTF.
 
 use super::btf::{Btf, BtfError};
-use sandbox_common::layout::{ABSENT, COUNT, FIELDS, FieldSpec, KernelLayout};
+use sandbox_common::layout::{ABSENT, AT_LEAST, COUNT, FIELDS, FieldSpec, KernelLayout};
 use std::fmt;
 
 /// Fills the layout from [`FIELDS`]. An optional field that the kernel lacks becomes [`ABSENT`].
@@ -105,8 +105,11 @@ fn offset(btf: &Btf, spec: &FieldSpec) -> Result<u32, Fault> {
         if size == 0 && !found.embedded && found.size_bytes != 0 {
             return Err(Fault::NotEmbedded { field });
         }
-        if size != 0 && size != found.size_bytes {
-            return Err(Fault::Size { field, expected: size, found: found.size_bytes });
+        let expected = size & !AT_LEAST;
+        let fits =
+            if size == expected { found.size_bytes == size } else { found.size_bytes >= expected };
+        if size != 0 && !fits {
+            return Err(Fault::Size { field, expected, found: found.size_bytes });
         }
         return Ok(found.offset_bits / 8);
     }

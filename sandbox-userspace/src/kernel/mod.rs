@@ -5,3 +5,4 @@ pub mod btf;
 pub mod features;
 pub mod layout;
 pub mod mounts;
+pub mod preemption;

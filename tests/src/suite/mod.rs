@@ -19,6 +19,7 @@ mod orphans;
 mod overlays;
 mod passing;
 mod patterns;
+mod preemption;
 mod prerequisites;
 mod running;
 mod sockets;
@@ -80,6 +81,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         running::trials(),
         orphans::trials(),
         bad_input::trials(),
+        preemption::trials(),
         prerequisites::trials(),
         lsm::trials(),
         verifier::trials(),
