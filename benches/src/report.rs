@@ -152,6 +152,7 @@ pub fn rows() -> Vec<Row> {
     for policy in [Policy::Rules(10), Policy::Rules(10_000), Policy::Patterns] {
         rows.extend(opens(&ENDS, policy));
     }
+    rows.push(Row { operation: Operation::FirstPass, policy: Policy::Rules(10) });
     let others = [
         Operation::FirstPass,
         Operation::SecondPass,

@@ -8,6 +8,9 @@
 /// prunes the branch behind a test for it.
 pub const ABSENT: u32 = u32::MAX;
 
+/// Of [`FieldSpec::size`]: the field may be larger.
+pub const AT_LEAST: u32 = 1 << 31;
+
 /// How to find a field, and whether the programs can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
@@ -15,7 +18,8 @@ pub struct FieldSpec {
     pub structure: &'static str,
     /// Names the field has or had, the newest first. Anonymous members are searched through.
     pub names: &'static [&'static str],
-    /// Bytes that the programs load; the field must have just this size. 0: an embedded structure.
+    /// Bytes that the programs load; the field must have just this size, or with [`AT_LEAST`] as much. 0: an
+    /// embedded structure.
     pub size: u32,
     /// Without it nothing is enforced.
     pub required: bool,
@@ -27,7 +31,7 @@ const fn field(structure: &'static str, names: &'static [&'static str], size: u3
 
 /// Defines the layout, the table that fills it and its form as an array from one list.
 macro_rules! layout {
-    ($($field:ident: $structure:literal, $names:expr, $size:literal;)*) => {
+    ($($field:ident: $structure:literal, $names:expr, $size:expr;)*) => {
         /// One value per field: a byte offset on both sides, a [`FieldSpec`] in [`FIELDS`].
         ///
         /// `T` is the same for all, so the struct is an array in memory, in declaration order.
@@ -68,11 +72,13 @@ macro_rules! layout {
 
 layout! {
     file_path: "file", ["f_path"], 0;
+    file_inode: "file", ["f_inode"], 8;
     file_mode: "file", ["f_mode"], 4;
     file_flags: "file", ["f_flags"], 4;
     path_dentry: "path", ["dentry"], 8;
     dentry_parent: "dentry", ["d_parent"], 8;
     dentry_name: "dentry", ["d_name"], 0;
+    dentry_short_name: "dentry", ["d_shortname", "d_iname"], AT_LEAST | 32;
     dentry_inode: "dentry", ["d_inode"], 8;
     dentry_sb: "dentry", ["d_sb"], 8;
     dentry_flags: "dentry", ["d_flags"], 4;

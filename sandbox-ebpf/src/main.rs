@@ -5,8 +5,11 @@
 
 #![no_std]
 #![no_main]
+#![feature(core_intrinsics)]
+#![expect(internal_features, reason = "atomic addition, see `counter`")]
 
 mod cgroup;
+mod counter;
 mod event;
 mod finish;
 mod hooks;

@@ -113,6 +113,10 @@ pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<
 #[map]
 pub(crate) static NODES: Array<Entry> = Array::with_max_entries(ENTRIES as u32, 0);
 
+/// Tasks (process id above thread id) that are renaming a directory, see `hooks::directories`.
+#[map]
+pub(crate) static MOVES: HashMap<u64, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
 #[map]
 pub(crate) static DEVICES: HashMap<DeviceKey, u32> =
     HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);

@@ -51,6 +51,9 @@ fn member(
 #[inline(always)]
 fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted: Access) -> i32 {
     member(ctx, previous, hook, |member, state| {
+        if path::quick::permits(member, dentry, dentry.inode(), wanted) {
+            return 0;
+        }
         let place = path::place(state, member, dentry);
         finish::path(hook, member, decide::access(place, wanted), dentry)
     })

@@ -63,11 +63,17 @@ fn current() -> *const c_void {
     unsafe { bpf_get_current_task_btf() }.cast_const().cast()
 }
 
+/// Process id, above the thread id, in the initial pid namespace.
+#[inline(always)]
+pub(crate) fn pid_tgid() -> u64 {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_get_current_pid_tgid() }
+}
+
 /// Process and thread id in the initial pid namespace.
 #[inline(always)]
 pub(crate) fn ids() -> (u32, u32) {
-    // SAFETY: a helper without arguments.
-    let both = unsafe { bpf_get_current_pid_tgid() };
+    let both = pid_tgid();
     ((both >> 32) as u32, both as u32)
 }
 

@@ -16,6 +16,13 @@ impl File {
         Path(embedded(self.0, &LAYOUT.file_path)).dentry()
     }
 
+    /// `f_inode`. Of a layer's file that is opened for an overlay it may be the layer's, whatever the path
+    /// says (`open_with_fake_path`, before 6.5).
+    #[inline(always)]
+    pub(crate) fn inode(self) -> Inode {
+        Inode(load(self.0, &LAYOUT.file_inode))
+    }
+
     /// `FMODE_*`, include/linux/fs.h
     #[inline(always)]
     pub(crate) fn mode(self) -> u32 {
@@ -133,6 +140,26 @@ impl Dentry {
         load(embedded(self.0, &LAYOUT.dentry_name), &LAYOUT.qstr_name)
     }
 
+    /// The first eight bytes of its name, and the eight that the last lies in, lowest first; what is beyond
+    /// the name is undefined. `None` where it is longer than 32 bytes or does not lie in the dentry itself.
+    #[inline(always)]
+    pub(crate) fn ends(self, len: u32) -> Option<(u64, u64)> {
+        let name = embedded(self.0, &LAYOUT.dentry_short_name);
+        if self.name_address() != name as u64 {
+            return None;
+        }
+        // SAFETY: within the 32 bytes that it has at least, by constants, as the verifier wants it.
+        let word = |at: usize| unsafe { name.byte_add(at).cast::<u64>().read_volatile() };
+        let first = word(0);
+        match len.wrapping_sub(1) >> 3 {
+            0 => Some((first, first)),
+            1 => Some((first, word(8))),
+            2 => Some((first, word(16))),
+            3 => Some((first, word(24))),
+            _ => None,
+        }
+    }
+
     /// The address as a number, for [`DentryAddress`].
     #[inline(always)]
     pub(crate) fn address(self) -> DentryAddress {
@@ -246,13 +273,16 @@ impl Inode {
         if self.exists() { load(self.0, &LAYOUT.inode_flags) } else { 0 }
     }
 
-    /// `i_ino` and `i_generation`, which name a directory; zeros where there is no inode.
+    /// `i_ino`; 0 where there is no inode.
     #[inline(always)]
-    pub(crate) fn identity(self) -> (u64, u32) {
-        if !self.exists() {
-            return (0, 0);
-        }
-        (load(self.0, &LAYOUT.inode_ino), load(self.0, &LAYOUT.inode_generation))
+    pub(crate) fn number(self) -> u64 {
+        if self.exists() { load(self.0, &LAYOUT.inode_ino) } else { 0 }
+    }
+
+    /// `i_generation`; 0 where there is no inode.
+    #[inline(always)]
+    pub(crate) fn generation(self) -> u32 {
+        if self.exists() { load(self.0, &LAYOUT.inode_generation) } else { 0 }
     }
 
     /// Number of names; 0 once it is removed, and where there is no inode.
@@ -289,44 +319,40 @@ impl Attributes {
 
 /// `struct super_block *`
 #[derive(Clone, Copy)]
-pub(crate) struct SuperBlock {
-    superblock: *const c_void,
-    /// Which file system; loaded once, for it is asked more than once.
-    magic: u64,
-}
+pub(crate) struct SuperBlock(pub(crate) *const c_void);
 
 impl SuperBlock {
     #[inline(always)]
     pub(crate) fn dev(self) -> u32 {
-        load(self.superblock, &LAYOUT.sb_dev)
+        load(self.0, &LAYOUT.sb_dev)
     }
 
     #[inline(always)]
     pub(crate) fn root(self) -> DentryAddress {
-        DentryAddress(load(self.superblock, &LAYOUT.sb_root))
+        DentryAddress(load(self.0, &LAYOUT.sb_root))
     }
 
     /// `s_magic`
     #[inline(always)]
     pub(crate) fn magic(self) -> u64 {
-        self.magic
+        load(self.0, &LAYOUT.sb_magic)
     }
 
     /// From its address.
     #[inline(always)]
     pub(crate) fn at(superblock: *const c_void) -> Self {
-        Self { superblock, magic: load(superblock, &LAYOUT.sb_magic) }
+        Self(superblock)
     }
 
-    /// Whether no two live inodes of this file system ever have the same number and generation, so
-    /// that they name a directory: ext2 to ext4, xfs, f2fs, tmpfs. Not so btrfs (a number per
+    /// Whether no two live inodes of this file system ever have the same number, so that it names a
+    /// directory: ext2 to ext4, xfs, f2fs, tmpfs. Not so btrfs (a number per
     /// subvolume), overlayfs (numbers of several layers) and what a server numbers.
     #[inline(always)]
     pub(crate) fn numbers_are_unique(self) -> bool {
         const EXT: u64 = 0xef53;
         const XFS: u64 = 0x5846_5342;
         const F2FS: u64 = 0xf2f5_2010;
-        matches!(self.magic, EXT | XFS | F2FS | TMPFS)
+        matches!(self.magic(), EXT | XFS | F2FS | TMPFS)
     }
 
     /// Whether this shows files that lie elsewhere: overlay and FUSE.
@@ -334,7 +360,7 @@ impl SuperBlock {
     pub(crate) fn shows_others(self) -> bool {
         const OVERLAYFS: u64 = 0x794c_7630;
         const FUSE: u64 = 0x6573_5546;
-        matches!(self.magic, OVERLAYFS | FUSE)
+        matches!(self.magic(), OVERLAYFS | FUSE)
     }
 
     /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,
@@ -353,10 +379,10 @@ impl SuperBlock {
         const SECRETMEM: u64 = 0x5345_434d;
         const DMA_BUF: u64 = 0x444d_4142;
         const HUGETLBFS: u64 = 0x9584_58f6;
-        match self.magic {
+        match self.magic() {
             PIPEFS | SOCKFS | ANON_INODE | NSFS | PIDFS | SECRETMEM | DMA_BUF => true,
             // memfd and SysV shared memory live on the kernel's own mounts of these.
-            TMPFS | HUGETLBFS => load::<u64>(self.superblock, &LAYOUT.sb_flags) & SB_KERNMOUNT != 0,
+            TMPFS | HUGETLBFS => load::<u64>(self.0, &LAYOUT.sb_flags) & SB_KERNMOUNT != 0,
             _ => false,
         }
     }

@@ -62,7 +62,8 @@ unsafe extern "C" fn one(_index: u32, context: *mut Context) -> c_long {
     chain.left = left;
     // The innermost is entered by the caller, who has it at hand.
     if left != 0 && chain.cached != 0 {
-        cache::put_at(&mut chain.key, dentry, &chain.place.below);
+        let plain = step::plain(subject, &chain.place.below);
+        cache::put_at(&mut chain.key, dentry, &chain.place.below, plain);
     }
     0
 }

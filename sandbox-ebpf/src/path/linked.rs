@@ -18,11 +18,10 @@ pub(super) fn restrict(own: &mut Rights, slot: u32, dentry: Dentry) {
     if inode.links() < 2 || inode.mode() & S_IFMT == S_IFDIR {
         return;
     }
-    let (ino, generation) = inode.identity();
-    let key = LinkedKey { ino, slot, dev: dentry.superblock().dev() };
+    let key = LinkedKey { ino: inode.number(), slot, dev: dentry.superblock().dev() };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     if let Some(linked) = unsafe { LINKED.get(key) }
-        && linked.is(generation)
+        && linked.is(inode.generation())
     {
         own.restrict(&linked.rights);
     }

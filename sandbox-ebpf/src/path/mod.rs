@@ -10,6 +10,7 @@ mod climb;
 mod descend;
 mod fold;
 mod linked;
+pub(crate) mod quick;
 mod step;
 
 use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
@@ -179,9 +180,9 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
     }
     if chain.cached != 0 {
         let inode = directory.inode();
-        let (ino, generation) = inode.identity();
-        chain.key.name(ino, generation);
-        cache::put(&chain.key, inode.links(), &chain.place.below);
+        chain.key.name(inode.number(), inode.generation());
+        let plain = step::plain(subject, &chain.place.below);
+        cache::put(&chain.key, inode.links(), &chain.place.below, plain);
     }
     cache::copy(below, &chain.place.below);
     0

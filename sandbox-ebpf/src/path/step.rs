@@ -8,7 +8,7 @@ use sandbox_common::decide::Place;
 use sandbox_common::event::Reason;
 use sandbox_common::fold::{FOLDED, INEXACT, NO_NODE};
 use sandbox_common::path::{EdgeKey, Inherited, LONG_NAME, LongEdgeKey, SHORT_NAME};
-use sandbox_common::pattern::{CELLS, OVERLAYS, Patterns};
+use sandbox_common::pattern::{CELLS, OVERLAYS, Overlay, Patterns};
 use sandbox_common::subject::Subject;
 
 /// Whether names matter beneath a place.
@@ -40,11 +40,9 @@ pub(super) fn step(
     let folded = key.node & FOLDED != 0;
     super::rights(&mut place.own, &raw const place.below.rights);
     if place.below.pattern != 0 {
-        let Some(patterns) = PATTERNS.get_value(subject.patterns, &0) else {
+        let Some(patterns) = patterns(subject.patterns) else {
             return Reason::Unreadable as u32;
         };
-        // SAFETY: that is what these words are, and numbers all of it.
-        let patterns = unsafe { &*ptr::from_ref(patterns).cast::<Patterns>() };
         if folded && patterns.inexact != 0 {
             return Reason::CaseInsensitive as u32;
         }
@@ -53,13 +51,9 @@ pub(super) fn step(
         let next = patterns.cells[(place.below.pattern + class) as usize & (CELLS - 1)];
         place.below.pattern = u32::from(next);
         if next != 0 {
-            let overlay = (u32::from(next) + patterns.names) as usize & (CELLS - 1);
-            let overlay = usize::from(patterns.cells[overlay]) & (OVERLAYS - 1);
-            if overlay != 0 {
-                let overlay = &patterns.overlays[overlay];
-                place.own.fold(&overlay.own);
-                place.below.rights.fold(&overlay.below);
-            }
+            let overlay = overlay(patterns, next);
+            place.own.fold(&overlay.own);
+            place.below.rights.fold(&overlay.below);
         }
     }
     // At one depth what is spelled out beats a pattern, so it comes last.
@@ -84,6 +78,38 @@ pub(super) fn step(
         }
     }
     0
+}
+
+/// What is allowed of an object whose name no glob matches, in a directory from which no edges lead.
+#[inline(never)]
+pub(super) fn plain(subject: &Subject, below: &Inherited) -> u32 {
+    let allow = below.rights.allow;
+    if below.pattern == 0 {
+        return allow;
+    }
+    let Some(patterns) = patterns(subject.patterns) else { return 0 };
+    let class = patterns.cells[patterns.pairs as usize & (CELLS - 1)];
+    let next = patterns.cells[(below.pattern + u32::from(class)) as usize & (CELLS - 1)];
+    if next == 0 {
+        return allow;
+    }
+    let own = &overlay(patterns, next).own;
+    allow & !own.mask | own.allow
+}
+
+/// What the patterns say in a state that is not the dead one.
+#[inline(always)]
+fn overlay(patterns: &Patterns, state: u16) -> &Overlay {
+    let cell = (u32::from(state) + patterns.names) as usize & (CELLS - 1);
+    &patterns.overlays[usize::from(patterns.cells[cell]) & (OVERLAYS - 1)]
+}
+
+/// The tables of a policy.
+#[inline(always)]
+pub(super) fn patterns(at: u32) -> Option<&'static Patterns> {
+    let words = PATTERNS.get_value(at, &0)?;
+    // SAFETY: that is what these words are, and numbers all of it.
+    Some(unsafe { &*ptr::from_ref(words).cast::<Patterns>() })
 }
 
 /// Makes `key` that of the edge over the name; `slot` of it says how the directory compares names, and

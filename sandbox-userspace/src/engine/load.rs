@@ -2,7 +2,7 @@
 
 use super::identity::FORMAT;
 use super::maps::Maps;
-use super::modify_return::Image;
+use super::modify_return::{Image, function};
 use super::{EngineError, links};
 use crate::kernel::features::HookFact;
 use aya::maps::{CgroupStorageKey, PerCpuValues};
@@ -84,14 +84,30 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
 
-/// Programs on the return of kernel functions, with the functions; they note something and deny nothing: a
-/// new pseudo-terminal, directories that have another place than before, and the end of superblocks.
-pub(super) const NOTED: &[(&str, &str)] = &[
-    ("devpts_pty_new", "devpts_pty_new"),
-    ("vfs_rename", "vfs_rename"),
-    ("vfs_rmdir", "vfs_rmdir"),
-    ("sb_delete", "security_sb_delete"),
+/// Programs that note something and deny nothing: a new pseudo-terminal, directories that begin to have
+/// another place and have it, and the end of superblocks.
+pub(super) const NOTED: &[(&str, Noted)] = &[
+    ("devpts_pty_new", Noted::Return("devpts_pty_new")),
+    ("inode_rename", Noted::Hook),
+    ("vfs_rename", Noted::Return("vfs_rename")),
+    ("sb_delete", Noted::VoidHook { otherwise: "sb_delete_returned" }),
 ];
+
+/// What a program that notes something is attached to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Noted {
+    /// The return of a kernel function. The kernel leaves the program out where it is being run on that
+    /// processor already, by a task that was interrupted.
+    Return(&'static str),
+    /// The LSM hook of its name, which is never left out.
+    Hook,
+    /// One without a value, for which there is no `fmod_ret`: with [`Way::ModifyReturn`] another program on the
+    /// return of the function.
+    VoidHook {
+        /// That program.
+        otherwise: &'static str,
+    },
+}
 
 /// The environment variable that, set to `off`, has every place looked up anew: for comparison.
 const NODE_CACHE: &str = "SANDBOX_NODE_CACHE";
@@ -169,15 +185,15 @@ pub(super) fn load(
         let fact = hooks.iter().find(|fact| fact.hook == *hook);
         let program = fact.map_or(hook.name(), |fact| fact.program);
         let attached = match &image {
-            None => attach_lsm(&mut ebpf, *hook, program, &btf, &links)?,
-            Some(image) => image.attach(*hook, program, &btf, &links)?,
+            None => attach_lsm(&mut ebpf, hook.name(), program, &btf, &links)?,
+            Some(image) => image.attach(hook.name(), &function(*hook), program, &btf, &links)?,
         };
         if !attached && *need == Need::Required {
             return Err(EngineError::NoHook(hook.name()));
         }
     }
-    for (name, function) in NOTED {
-        pin(attach_noted(&mut ebpf, name, function, &btf)?, &links, name)?;
+    for (name, noted) in NOTED {
+        attach_noted(&mut ebpf, image.as_ref(), (name, *noted), &btf, &links)?;
     }
     for hook in CGROUP_HOOKS {
         let (name, path) = (hook.name(), programs.join(hook.name()));
@@ -207,12 +223,11 @@ fn count_for_nobody(maps: &mut Maps) -> Result<(), EngineError> {
 /// Attaches one LSM program and pins its link; false where the kernel has no such hook.
 fn attach_lsm(
     ebpf: &mut Ebpf,
-    hook: Hook,
+    name: &'static str,
     program: &'static str,
     btf: &Btf,
     links: &Path,
 ) -> Result<bool, EngineError> {
-    let name = hook.name();
     let program = ebpf.program_mut(program).ok_or(EngineError::NoProgram(program))?;
     let program: &mut Lsm = program.try_into().map_err(|source| EngineError::Load {
         name,
@@ -242,6 +257,28 @@ fn attach_lsm(
 }
 
 fn attach_noted(
+    ebpf: &mut Ebpf,
+    image: Option<&Image>,
+    (name, noted): (&'static str, Noted),
+    btf: &Btf,
+    links: &Path,
+) -> Result<(), EngineError> {
+    let function = format!("security_{name}");
+    let attached = match (noted, image) {
+        (Noted::Return(function), _) => {
+            return pin(attach_return(ebpf, name, function, btf)?, links, name);
+        }
+        (Noted::VoidHook { otherwise }, Some(_)) => {
+            return pin(attach_return(ebpf, otherwise, &function, btf)?, links, name);
+        }
+        (Noted::Hook | Noted::VoidHook { .. }, None) => attach_lsm(ebpf, name, name, btf, links)?,
+        (Noted::Hook, Some(image)) => image.attach(name, &function, name, btf, links)?,
+    };
+    if attached { Ok(()) } else { Err(EngineError::NoHook(name)) }
+}
+
+/// Attaches a program to the return of a function.
+fn attach_return(
     ebpf: &mut Ebpf,
     name: &'static str,
     function: &str,

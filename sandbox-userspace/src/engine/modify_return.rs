@@ -57,16 +57,16 @@ impl Image {
         Ok(Self { object, btf, _maps: maps_opened })
     }
 
-    /// Attaches a hook's program and pins its link; false where the kernel has no such function.
+    /// Attaches a program to the function of the hook `name` and pins its link; false where the kernel has no such function.
     pub(super) fn attach(
         &self,
-        hook: Hook,
+        name: &'static str,
+        function: &str,
         program: &'static str,
         btf: &Btf,
         links: &Path,
     ) -> Result<bool, EngineError> {
-        let name = hook.name();
-        let function = match btf.id_by_type_name_kind(&function(hook), BtfKind::Func) {
+        let function = match btf.id_by_type_name_kind(function, BtfKind::Func) {
             Ok(id) => id,
             Err(BtfError::UnknownBtfTypeName { .. }) => return Ok(false),
             Err(error) => return Err(EngineError::Btf(error)),

@@ -52,6 +52,7 @@ const GOALS: &[(Row, Who, Demand)] = &[
     (open(40, Policy::Patterns), Who::Member, Demand::Like(open(2, Policy::Patterns), 5.0)),
     (open(10, DEFAULT), Who::Member, Demand::LandlockTimes(4.0)),
     (open(5, DEFAULT), Who::Bystander, Demand::Percent(4.5)),
+    (Row { operation: Operation::FirstPass, policy: FEW }, Who::Member, Demand::Percent(9.0)),
     (row(Operation::FirstPass), Who::Member, Demand::Percent(9.0)),
     (row(Operation::CreateUnlink), Who::Member, Demand::Percent(5.0)),
     (row(Operation::Rename), Who::Member, Demand::Percent(5.0)),
