@@ -47,7 +47,7 @@ pub(super) fn matches_none(patterns: &Patterns, first: u64, last: u64, len: u32)
             return false;
         }
         forward = next(patterns, forward, (first >> (8 * index)) as u8);
-        backward = next(patterns, backward, (last >> (8 * (end - index) & 63)) as u8);
+        backward = next(patterns, backward, (last >> ((8 * (end - index)) & 63)) as u8);
         index += 1;
     }
     forward | backward == 0
