@@ -24,6 +24,7 @@ pub(super) struct Bpf {
     pub(super) way: Way,
     pub(super) hooks: Vec<HookFact>,
     pub(super) policy: CompiledPolicy,
+    pub(super) mode: Mode,
     /// What the policy came from; taken by the one session.
     pub(super) plan: Option<Plan>,
 }
@@ -88,7 +89,7 @@ impl Bpf {
         let subject = Subject {
             session: share.number(),
             slot: share.slots().0,
-            mode: Mode::Enforce as u32,
+            mode: self.mode as u32,
             patterns: patterns.map_err(error("load the policy"))?,
         };
         let held = self.registry.hold().map_err(|error| refused("take the lock", error))?;

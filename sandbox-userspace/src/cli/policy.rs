@@ -26,6 +26,8 @@ enum PolicyCommand {
     Check(CheckArgs),
     /// Print a policy with everything that it extends.
     Show(show::ShowArgs),
+    /// Print the JSON schema of the language, for editors.
+    Schema,
 }
 
 #[derive(Args, Debug)]
@@ -46,6 +48,10 @@ pub fn execute(args: &PolicyArgs) -> ExitCode {
     let args = match &args.command {
         PolicyCommand::Check(args) => args,
         PolicyCommand::Show(args) => return show::execute(args),
+        PolicyCommand::Schema => {
+            anstream::println!("{:#}", policy::schema::schema());
+            return ExitCode::SUCCESS;
+        }
     };
     let found = check(&args.file, args.workspace.as_deref());
     if args.json {
@@ -102,16 +108,12 @@ fn context(dir: &Path, policy: &Policy) -> Result<Context, PolicyError> {
 
 /// How many rules each list has: key, those of the file, those of presets.
 fn counts(policy: &Policy) -> Vec<(&'static str, usize, usize)> {
-    let origins = || {
-        let files = policy.files.iter().map(|rule| &rule.origin);
-        files.chain(policy.network.iter().map(|rule| &rule.origin))
-    };
     policy::LIST_KEYS
         .into_iter()
         .map(|key| {
             let of = |preset: bool| {
                 let is = |layer: &str| (layer == policy::preset::LAYER) == preset;
-                origins().filter(|o| o.key == key && is(o.place.source.layer)).count()
+                policy.origins().filter(|o| o.key == key && is(o.place.source.layer)).count()
             };
             (key, of(false), of(true))
         })
@@ -126,7 +128,7 @@ fn print(file: &Path, found: &Result<Checked, PolicyError>) {
                 let warnings = PolicyError { diagnostics: warnings.clone() };
                 anstream::eprintln!("{}\n", warnings.coloured());
             }
-            let total = policy.files.len() + policy.network.len();
+            let total = policy.count();
             anstream::println!("{}: ok, {}", file.display(), rules(total));
             let closed = |allow: bool, kind: &str| {
                 if !allow {

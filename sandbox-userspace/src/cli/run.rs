@@ -13,8 +13,10 @@ use crate::session::run::{Request, RunError};
 use crate::session::state::{RUN, Registry};
 use crate::session::user::User;
 use crate::session::{SessionId, host, run, tempdir, terminal};
+use crate::sinks::escape::printable;
 use crate::sinks::explain::Explainer;
 use crate::sinks::{Level, Output};
+use sandbox_common::subject::Mode;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -117,6 +119,13 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         output.notice_with_help(Level::Warning, &refusal.message(), help);
     }
     let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
+    let removed = removed(&policy, output);
+    if policy.mode == Mode::Audit {
+        output.notice(
+            Level::Warning,
+            "the policy's mode is `audit`: what it denies is reported and done",
+        );
+    }
     let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
     let (mut compiled, warnings) =
         policy::compile_placed(&policy, &context, &placed, &mounts, &[]).map_err(bad_policy)?;
@@ -144,12 +153,28 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         workspace,
         command: args.command,
         variables,
+        removed,
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;
+    let mode = policy.mode;
     let plan = Some(Plan { policy, context, placed, table, changes, registry: registry.clone() });
-    let mut kernel = Bpf { registry, engines, tree, layout, way, hooks, policy: compiled, plan };
+    let mut kernel =
+        Bpf { registry, engines, tree, layout, way, hooks, mode, policy: compiled, plan };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
+}
+
+/// The variables that the agent does not get; they are told by name.
+fn removed(policy: &policy::Policy, output: &mut Output) -> Vec<OsString> {
+    let own: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let own = own.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+    let removed = policy::environment::removed(policy, own);
+    let names: Vec<OsString> = removed.into_iter().map(|removed| removed.name).collect();
+    if !names.is_empty() {
+        let shown: Vec<_> = names.iter().map(|name| printable(name.as_encoded_bytes())).collect();
+        output.notice(Level::Info, &format!("the agent does not get {}", shown.join(", ")));
+    }
+    names
 }
 
 fn failure(error: &RunError) -> Failure {

@@ -330,8 +330,9 @@ fn a_linked_home_of_keys_is_closed_where_it_really_is() {
     assert!(!decision(rights, Kind::Read).allow);
     let rule = &policy.rules[rights.rules[0] as usize - 1];
     assert_eq!((rule.id, rule.text.as_str()), (rights.rules[0], "~/.ssh/**"));
-    assert_eq!((rule.layer.as_str(), rule.file.as_str()), ("preset", "preset:default"));
-    let line = include_str!("presets/default.toml").lines().nth(rule.line as usize - 1).unwrap();
+    assert_eq!((rule.layer.as_str(), rule.file.as_str()), ("preset", "preset:credentials"));
+    let line =
+        include_str!("presets/credentials.toml").lines().nth(rule.line as usize - 1).unwrap();
     assert_eq!(line, "    \"~/.ssh/**\",");
     assert_eq!(rule.column, 5);
 }

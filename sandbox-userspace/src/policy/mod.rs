@@ -11,6 +11,7 @@ pub mod environment;
 pub mod expand;
 mod fold;
 pub mod glob;
+mod json;
 pub mod linked;
 mod parse;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub mod ports;
 pub mod preset;
 mod resolve;
 pub mod rule;
+pub mod schema;
 pub mod source;
 mod trie;
 mod tries;

@@ -2,10 +2,11 @@
 
 use super::check::{self, Problem, nearest};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
-use super::preset;
-use super::rule::{FileRule, Kind, NetRule, Origin, Policy};
+use super::rule::{FileRule, Kind, NetRule, Origin, Policy, VariableRule};
 use super::source::{Place, Source};
+use super::{json, preset};
 use sandbox_common::path::RULES;
+use sandbox_common::subject::Mode;
 use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
@@ -15,29 +16,54 @@ use toml::de::{DeTable, DeValue};
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-const KEYS: [(&str, &[&str]); 7] = [
-    ("", &["version", "extends", "except", "files", "network"]),
+pub(super) const KEYS: [(&str, &[&str]); 8] = [
+    ("", &["version", "extends", "except", "mode", "files", "network", "environment"]),
     ("files", &["read", "write", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
     ("files.exec", &["default", "allow", "deny"]),
     ("network", &["allow", "unix"]),
     ("network.unix", &["allow", "deny"]),
+    ("environment", &["allow", "deny", "secrets"]),
+];
+
+/// The keys that are one of a few words, and these.
+pub(super) const WORDS: [(&str, &[&str]); 4] = [
+    ("mode", &["enforce", "audit"]),
+    ("files.read.default", &["allow", "deny"]),
+    ("files.exec.default", &["allow", "deny"]),
+    ("environment.secrets", &["allow", "deny"]),
 ];
 
 /// Reads a policy and the presets that it extends, these first.
 pub(super) fn parse(source: Source) -> Result<Policy, PolicyError> {
+    let source = Arc::new(source);
     let mut layers = Layers::default();
-    layers.read(&Arc::new(source));
+    excepted(&source, &mut Vec::new(), &mut layers.presets);
+    layers.read(&source);
     layers.finish()
 }
 
 /// A policy and, behind it, the rules of one more text.
 pub(super) fn append(policy: Policy, source: Source) -> Result<Policy, PolicyError> {
-    let count = policy.files.len() + policy.network.len();
+    let count = policy.count();
     let mut layers = Layers { policy, count, ..Layers::default() };
     layers.read(&Arc::new(source));
     layers.finish()
+}
+
+/// The presets that a text does without, and those that it extends. What is wrong with its lists is told
+/// when it is read.
+fn excepted(source: &Arc<Source>, seen: &mut Vec<String>, found: &mut Vec<String>) {
+    let Ok(root) = document(source) else { return };
+    let mut reader = Reader { source, diagnostics: Vec::new() };
+    found.extend(reader.presets("except", &root).into_iter().map(|preset| preset.name));
+    for preset in reader.presets("extends", &root) {
+        if !seen.contains(&preset.name) {
+            seen.push(preset.name.clone());
+            excepted(&Arc::new(preset), seen, found);
+        }
+    }
 }
 
 /// The rules found so far, of all layers.
@@ -60,34 +86,38 @@ struct Entry {
 impl Layers {
     /// Adds the presets that a text extends, then its own rules.
     fn read(&mut self, source: &Arc<Source>) {
-        let (document, errors) = DeTable::parse_recoverable(source.text());
-        if !errors.is_empty() {
-            self.diagnostics.extend(errors.iter().map(|error| {
-                let span = error.span().unwrap_or_default();
-                source.error(span, error.message(), "the file is not TOML: see https://toml.io")
-            }));
-            return;
-        }
+        let root = &match document(source) {
+            Ok(root) => root,
+            Err(errors) => return self.diagnostics.extend(errors),
+        };
         let mut reader = Reader { source, diagnostics: Vec::new() };
-        let root = document.get_ref();
         reader.keys("", root);
         reader.version(root);
         let presets = reader.presets("extends", root);
-        let except = reader.presets("except", root);
+        reader.presets("except", root);
         let rules = reader.rules(root);
-        let read = reader.default(root, "read");
-        let execute = reader.default(root, "exec");
+        let read = reader.word(root, "files.read.default").map(|word| word == "allow");
+        let execute = reader.word(root, "files.exec.default").map(|word| word == "allow");
+        let secrets = reader.word(root, "environment.secrets").map(|word| word == "allow");
+        let mode = reader.word(root, "mode");
         let mut found = reader.diagnostics;
-        self.presets.extend(except.into_iter().map(|preset| preset.name));
         for preset in presets {
             if !self.presets.contains(&preset.name) {
                 self.presets.push(preset.name.clone());
                 self.read(&Arc::new(preset));
             }
         }
+        self.policy.sources.push(Arc::clone(source));
         let defaults = &mut self.policy.defaults;
         defaults.read = read.unwrap_or(defaults.read);
         defaults.execute = execute.unwrap_or(defaults.execute);
+        let policy = &mut self.policy;
+        policy.secrets = secrets.unwrap_or(policy.secrets);
+        policy.mode = match mode {
+            Some("audit") => Mode::Audit,
+            Some(_) => Mode::Enforce,
+            None => policy.mode,
+        };
         for (key, entry) in rules {
             if let Err(diagnostic) = self.add(key, entry) {
                 found.push(diagnostic);
@@ -124,6 +154,11 @@ impl Layers {
                 let origin = Origin { id, key, text, place };
                 self.policy.network.push(NetRule { origin, target });
             }
+            RuleKey::Variable(key, allow) => {
+                let name = check::variable::parse(&text).map_err(fail)?;
+                let origin = Origin { id, key, text, place };
+                self.policy.variables.push(VariableRule { origin, allow, name });
+            }
         }
         Ok(())
     }
@@ -138,10 +173,11 @@ impl Layers {
 enum RuleKey {
     Files(&'static str, Kind, bool),
     Network(&'static str),
+    Variable(&'static str, bool),
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 9] = [
+const LISTS: [RuleKey; 11] = [
     RuleKey::Files("files.read.allow", Kind::Read, true),
     RuleKey::Files("files.read.deny", Kind::Read, false),
     RuleKey::Files("files.write.allow", Kind::Write, true),
@@ -151,6 +187,8 @@ const LISTS: [RuleKey; 9] = [
     RuleKey::Network("network.allow"),
     RuleKey::Files("network.unix.allow", Kind::Connect, true),
     RuleKey::Files("network.unix.deny", Kind::Connect, false),
+    RuleKey::Variable("environment.allow", true),
+    RuleKey::Variable("environment.deny", false),
 ];
 
 /// The keys of the lists of rules.
@@ -167,7 +205,7 @@ pub const LIST_KEYS: [&str; LISTS.len()] = {
 impl RuleKey {
     const fn name(self) -> &'static str {
         match self {
-            Self::Files(name, ..) | Self::Network(name) => name,
+            Self::Files(name, ..) | Self::Network(name) | Self::Variable(name, _) => name,
         }
     }
 }
@@ -234,7 +272,7 @@ impl Reader<'_> {
                 ),
                 Some(preset) => presets.push(preset),
                 None => {
-                    let help = match nearest(&text, &preset::NAMES) {
+                    let help = match nearest(&text, preset::NAMES) {
                         Some(known) => format!("did you mean `{known}`?"),
                         None => format!("known presets: `{}`", preset::NAMES.join("`, `")),
                     };
@@ -245,34 +283,32 @@ impl Reader<'_> {
         presets
     }
 
-    /// What `files.KIND.default` says.
-    fn default(&mut self, root: &DeTable<'_>, kind: &str) -> Option<bool> {
-        let files = root.get("files")?.get_ref().as_table()?;
-        let value = files.get(kind)?.get_ref().as_table()?.get("default")?;
+    /// What a key of [`WORDS`] says.
+    fn word(&mut self, root: &DeTable<'_>, key: &str) -> Option<&'static str> {
+        let (_, words) = WORDS.iter().find(|(known, _)| *known == key)?;
+        let value = find(root, key)?;
+        if let DeValue::String(text) = value.get_ref()
+            && let Some(word) = words.iter().find(|word| *word == text)
+        {
+            return Some(word);
+        }
         let said = match value.get_ref() {
             DeValue::String(text) => text.as_ref(),
             other => article(other),
         };
-        match (value.get_ref(), said) {
-            (DeValue::String(_), "allow") => Some(true),
-            (DeValue::String(_), "deny") => Some(false),
-            _ => {
-                let message = format!("`files.{kind}.default` is `{said}`");
-                self.error(value.span(), message, "write `\"allow\"` or `\"deny\"`");
-                None
-            }
-        }
+        let help = match nearest(said, words) {
+            Some(near) => format!("did you mean `\"{near}\"`?"),
+            None => format!("write `\"{}\"`", words.join("\"` or `\"")),
+        };
+        self.error(value.span(), format!("`{key}` is `{said}`"), help);
+        None
     }
 
     /// The entries of all lists, in the order of the text.
     fn rules(&mut self, root: &DeTable<'_>) -> Vec<(RuleKey, Entry)> {
         let mut rules = Vec::new();
         for list in LISTS {
-            let Some((path, last)) = list.name().rsplit_once('.') else { continue };
-            let table = path.split('.').try_fold(root, |table, key| {
-                table.get(key).and_then(|value| value.get_ref().as_table())
-            });
-            if let Some(value) = table.and_then(|table| table.get(last)) {
+            if let Some(value) = find(root, list.name()) {
                 let entries = self.strings(list.name(), value);
                 rules.extend(entries.into_iter().map(|entry| (list, entry)));
             }
@@ -309,6 +345,31 @@ impl Reader<'_> {
         }
         entries
     }
+}
+
+/// The document of a text.
+fn document(source: &Source) -> Result<DeTable<'_>, Vec<Diagnostic>> {
+    if json::is(source.text()) {
+        return json::table(source);
+    }
+    let (document, errors) = DeTable::parse_recoverable(source.text());
+    if errors.is_empty() {
+        return Ok(document.into_inner());
+    }
+    let tell = |error: &toml::de::Error| {
+        let span = error.span().unwrap_or_default();
+        source.error(span, error.message(), "the file is not TOML: see https://toml.io")
+    };
+    Err(errors.iter().map(tell).collect())
+}
+
+/// The value of a dotted key.
+fn find<'a, 'i>(root: &'a DeTable<'i>, key: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+    let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut tables = tables.split('.').filter(|table| !table.is_empty());
+    let table = tables
+        .try_fold(root, |table, key| table.get(key).and_then(|value| value.get_ref().as_table()))?;
+    table.get(last)
 }
 
 /// What to do about an unknown key.

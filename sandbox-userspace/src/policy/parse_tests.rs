@@ -67,13 +67,55 @@ const CASES: &[Case] = &[
         "version = 1\n[limits]\n",
         (2, 2, 6),
         "unknown key `limits`",
-        "known keys here: `version`, `extends`, `except`, `files`, `network`",
+        "known keys here: `version`, `extends`, `except`, `mode`, `files`, `network`, `environment`",
     ),
     (
         "version = 1\nnetwork = { deny = [] }",
         (2, 13, 4),
         "unknown key `deny`",
         "known keys in `[network]`: `allow`",
+    ),
+    // Words.
+    ("version = 1\nmode = 'audti'", (2, 8, 7), "`mode` is `audti`", "did you mean `\"audit\"`?"),
+    ("version = 1\nmode = 1", (2, 8, 1), "`mode` is `a number`", "`\"enforce\"` or `\"audit\"`"),
+    (
+        "version = 1\nenvironment.secrets = 'keep'",
+        (2, 23, 6),
+        "`environment.secrets` is `keep`",
+        "write `\"allow\"` or `\"deny\"`",
+    ),
+    // Variables.
+    (
+        "version = 1\nenvironment.deny = ['A=b']",
+        (2, 21, 5),
+        "`=` in the name of a variable",
+        "write the name alone: `A`",
+    ),
+    (
+        "version = 1\n[enviroment]\ndeny = []",
+        (2, 2, 10),
+        "unknown key `enviroment`",
+        "did you mean `environment`?",
+    ),
+    // JSON.
+    ("{", (1, 1, 1), "Unterminated object", "not JSON"),
+    ("{\"version\": 1,}", (1, 14, 1), "Trailing commas are not allowed", "not JSON"),
+    ("{}", (1, 1, 1), "`version` is missing", "write `version = 1`"),
+    ("// a list\n[]", (1, 1, 9), "the document is no object", "\"version\": 1"),
+    ("{\"version\": 1, \"version\": 1}", (1, 16, 9), "duplicate key `version`", "remove one"),
+    ("{\"version\": null}", (1, 13, 4), "`null` says nothing", "remove the key"),
+    ("{\"version\": 1e3}", (1, 13, 3), "`version` is a fraction, not a number", "version = 1"),
+    (
+        "{\"version\": 1,\n \"files\": {\"raed\": {}}}",
+        (2, 12, 6),
+        "unknown key `raed`",
+        "did you mean `read`?",
+    ),
+    (
+        "{\"version\": 1,\n \"files\": {\"read\": {\"deny\": [\"/a\", \"b\"]}}}",
+        (2, 36, 3),
+        "relative path",
+        "absolute path",
     ),
     // Types.
     ("version = 1\nfiles = 3", (2, 9, 1), "`files` is a number, not a table", "write `[files]`"),
@@ -112,7 +154,7 @@ const CASES: &[Case] = &[
         "version = 1\nextends = [\"claude\"]",
         (2, 12, 8),
         "unknown preset `claude`",
-        "known presets: `default`, `caches`, `persistence`",
+        "known presets: `default`, `base`, `credentials`, `persistence`",
     ),
     (
         "version = 1\nextends = [\"default\", \"default\"]",
@@ -292,7 +334,7 @@ read.allow = ['/a', '/c']
 ";
     let policy = read(text).unwrap();
     let preset = load(None).unwrap();
-    let count = u32::try_from(preset.files.len()).unwrap();
+    let count = u32::try_from(preset.count()).unwrap();
     assert!(preset.network.is_empty());
     let own: Vec<_> = policy.files[preset.files.len()..]
         .iter()
@@ -309,7 +351,7 @@ read.allow = ['/a', '/c']
             (1, "network.allow", "10.0.0.0/8"),
         ]
     );
-    assert_eq!(policy.files[0].origin.place.source.name, "preset:persistence");
+    assert_eq!(policy.files[0].origin.place.source.name, "preset:base");
     assert_eq!(policy.files[0].origin.place.source.layer, "preset");
 }
 
@@ -388,21 +430,29 @@ fn presets_are_composed_and_left_out() {
         names.dedup();
         names
     };
-    let both = names("version = 1\nextends = ['caches', 'default']\n");
-    assert_eq!(both, ["preset:caches", "preset:persistence", "preset:default"]);
-    let one = names("version = 1\nextends = ['default', 'caches']\nexcept = ['caches']\n");
-    assert_eq!(one, ["preset:persistence", "preset:default"]);
+    let of =
+        |presets: &[&str]| presets.iter().map(|name| format!("preset:{name}")).collect::<Vec<_>>();
+    let both = names("version = 1\nextends = ['toolchains', 'default']\n");
+    assert_eq!(both, of(&["toolchains", "base", "persistence", "credentials"]));
+    let one = names("version = 1\nextends = ['default', 'toolchains']\nexcept = ['toolchains']\n");
+    assert_eq!(one, of(&["base", "persistence", "credentials"]));
     let single = names("version = 1\nextends = ['persistence', 'default']\n");
-    assert_eq!(single, ["preset:persistence", "preset:default"]);
+    assert_eq!(single, of(&["persistence", "base", "credentials"]));
     let without = names("version = 1\nextends = ['default']\nexcept = ['persistence']\n");
-    assert_eq!(without, ["preset:default"]);
-    let diagnostic = only("version = 1\nexcept = ['cache']\n");
-    assert_eq!(diagnostic.help.as_deref(), Some("did you mean `caches`?"));
+    assert_eq!(without, of(&["base", "credentials"]));
+    // What one preset does without another one before it does not bring in.
+    for extends in ["'agents', 'claude-code'", "'claude-code', 'agents'"] {
+        let names = names(&format!("version = 1\nextends = [{extends}]\n"));
+        assert!(!names.contains(&"preset:claude-code-credentials".to_owned()), "{names:?}");
+        assert!(names.contains(&"preset:codex-credentials".to_owned()), "{names:?}");
+    }
+    let diagnostic = only("version = 1\nexcept = ['toolchain']\n");
+    assert_eq!(diagnostic.help.as_deref(), Some("did you mean `toolchains`?"));
 }
 
 #[test]
 fn the_caches_leave_programs_and_configuration_closed() {
-    let policy = read("version = 1\nextends = ['caches']\n").unwrap();
+    let policy = read("version = 1\nextends = ['toolchains']\n").unwrap();
     let texts: Vec<_> = policy.files.iter().map(|rule| rule.origin.text.as_str()).collect();
     for (place, open) in [
         ("~/.cargo/registry", true),
@@ -422,4 +472,64 @@ fn the_caches_leave_programs_and_configuration_closed() {
         assert_eq!(covered, open, "{place}");
     }
     assert!(policy.files.iter().all(|rule| rule.allow && rule.kind == Kind::Write));
+}
+
+#[test]
+fn json_says_the_same() {
+    let toml = read(
+        "version = 1\nextends = ['default']\nmode = 'audit'\n[files]\nread.default = 'deny'\n\
+         read.allow = ['/a', '~/\\[b\\]']\n[network]\nallow = ['[::1]:80']\n[environment]\n\
+         deny = ['A_*']\nsecrets = 'deny'\n",
+    );
+    let json = read(
+        r#"{
+        // Comments are welcome.
+        "$schema": "https://example.org/policy.schema.json",
+        "version": 1, "extends": ["default"], "mode": "audit",
+        "files": {"read": {"default": "deny", "allow": ["/a", "~/\\[b\\]"]}},
+        "network": {"allow": ["[::1]:80"]},
+        "environment": {"deny": ["A_\u002a"], "secrets": "deny"}
+        }"#,
+    );
+    let said = |policy: Policy| {
+        let origins: Vec<_> =
+            policy.origins().map(|origin| (origin.key, origin.text.clone())).collect();
+        let kinds: Vec<_> = policy
+            .files
+            .iter()
+            .map(|rule| (rule.kind, rule.allow, rule.patterns.clone()))
+            .collect();
+        (origins, kinds, policy.defaults, policy.mode, policy.secrets)
+    };
+    assert_eq!(said(toml.unwrap()), said(json.unwrap()));
+}
+
+#[test]
+fn what_is_deep_or_large_takes_neither_long_nor_the_stack() {
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let deep = open.repeat(100_000) + &close.repeat(100_000);
+        for text in [format!("{{\"version\": {deep}}}"), format!("version = {deep}"), deep] {
+            assert!(read(&text).is_err());
+        }
+    }
+    let dotted = format!("version = 1\n{}b = 1", "a.".repeat(100_000));
+    assert!(read(&dotted).is_err());
+    let large = format!("version = 1\nfiles.read.deny = ['/{}']", "x/".repeat(5_000_000));
+    assert!(read(&large).is_err());
+    let long = format!("{{\"version\": 1, \"x\": \"{}\"}}", "\\n".repeat(5_000_000));
+    assert!(read(&long).is_err());
+}
+
+#[test]
+fn every_preset_is_a_policy_with_an_agents_context() {
+    for name in super::preset::NAMES {
+        let policy = super::load_preset(name).unwrap().unwrap_or_else(|error| panic!("{error}"));
+        let context = super::compile_tests::context();
+        let table = super::compile_tests::table("1 0 1 / /");
+        let (compiled, _) = super::compile(&policy, &context, &table)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(compiled.rules.len(), policy.count(), "{name}");
+    }
+    let credentials = super::load_preset("credentials").unwrap().unwrap();
+    assert!(credentials.files.len() >= 80, "{}", credentials.files.len());
 }

@@ -2,19 +2,48 @@
 
 use super::source::Source;
 
-/// Their names, as `extends` takes them. The first holds where no policy is named.
-pub const NAMES: [&str; 3] = ["default", "caches", "persistence"];
-
 /// The layer of their rules.
 pub const LAYER: &str = "preset";
 
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        /// Their names, as `extends` takes them. The first holds where no policy is named.
+        pub const NAMES: &[&str] = &[$($name),*];
+
+        fn text(name: &str) -> Option<&'static str> {
+            match name {
+                $($name => Some(include_str!(concat!("presets/", $name, ".toml"))),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+presets!(
+    "default",
+    "base",
+    "credentials",
+    "persistence",
+    "toolchains",
+    "strict",
+    "offline",
+    "ci",
+    "claude-code",
+    "codex",
+    "gemini-cli",
+    "cursor",
+    "aider",
+    "opencode",
+    "agents",
+    "claude-code-credentials",
+    "codex-credentials",
+    "gemini-cli-credentials",
+    "cursor-credentials",
+    "aider-credentials",
+    "opencode-credentials",
+);
+
 /// The text of a preset.
 pub fn source(name: &str) -> Option<Source> {
-    let text = match name {
-        "default" => include_str!("presets/default.toml"),
-        "caches" => include_str!("presets/caches.toml"),
-        "persistence" => include_str!("presets/persistence.toml"),
-        _ => return None,
-    };
-    Some(Source::new(format!("preset:{name}"), LAYER, text.to_owned()))
+    text(name).map(|text| Source::new(format!("preset:{name}"), LAYER, text.to_owned()))
 }

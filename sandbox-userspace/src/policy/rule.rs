@@ -1,21 +1,59 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
 use super::glob::Glob;
-use super::source::Place;
+use super::source::{Place, Source};
 use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::{KIND_ACCESS, KINDS, Rights};
+use sandbox_common::subject::Mode;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// A policy: what its layers say, in the order of the layers and of their texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Rules about paths: of `[files]` and `[network.unix]`.
     pub files: Vec<FileRule>,
     /// Rules of `[network]`.
     pub network: Vec<NetRule>,
+    /// Rules of `[environment]`.
+    pub variables: Vec<VariableRule>,
+    /// `environment.secrets`: whether variables stay whose values look like secrets.
+    pub secrets: bool,
     /// What holds where no rule speaks.
     pub defaults: Defaults,
+    /// `mode`: whether what is denied fails.
+    pub mode: Mode,
+    /// The texts that were read, in the order of their rules.
+    pub sources: Vec<Arc<Source>>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            files: Vec::new(),
+            network: Vec::new(),
+            variables: Vec::new(),
+            secrets: true,
+            defaults: Defaults::default(),
+            mode: Mode::Enforce,
+            sources: Vec::new(),
+        }
+    }
+}
+
+impl Policy {
+    /// Where its rules come from: in no order.
+    pub fn origins(&self) -> impl Iterator<Item = &Origin> {
+        let files = self.files.iter().map(|rule| &rule.origin);
+        let network = self.network.iter().map(|rule| &rule.origin);
+        files.chain(network).chain(self.variables.iter().map(|rule| &rule.origin))
+    }
+
+    /// How many rules it has.
+    pub fn count(&self) -> usize {
+        self.files.len() + self.network.len() + self.variables.len()
+    }
 }
 
 /// What is allowed where no rule speaks. Writing and connecting never are.
@@ -111,6 +149,17 @@ pub struct FileRule {
     pub allow: bool,
     /// The places it speaks of: what its braces stand for, at least one.
     pub patterns: Vec<Pattern>,
+}
+
+/// One entry of the lists of `environment`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableRule {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Whether the variable stays.
+    pub allow: bool,
+    /// Its name.
+    pub name: Glob,
 }
 
 /// A path as written, without braces.

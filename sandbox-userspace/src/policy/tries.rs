@@ -341,9 +341,7 @@ pub(super) fn kinds_and_parts() -> impl Iterator<Item = (Kind, Part)> {
 
 /// Of all rules by id, which are the numbers from 1.
 pub(super) fn origins(policy: &Policy) -> Vec<&Origin> {
-    let files = policy.files.iter().map(|rule| &rule.origin);
-    let mut origins: Vec<&Origin> =
-        files.chain(policy.network.iter().map(|rule| &rule.origin)).collect();
+    let mut origins: Vec<&Origin> = policy.origins().collect();
     origins.sort_by_key(|origin| origin.id);
     origins
 }

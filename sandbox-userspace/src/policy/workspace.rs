@@ -175,7 +175,7 @@ mod tests {
         let text = refused(&machine, &home.join(".config"));
         assert!(text.contains("contains") && text.contains("gh/hosts.yml"), "{text}");
         assert!(
-            text.contains("files.read.deny \"~/.config/gh/hosts.yml\" (preset:default:"),
+            text.contains("files.read.deny \"~/.config/gh/hosts.yml\" (preset:credentials:"),
             "{text}"
         );
         for dir in [".ssh", ".ssh/keys"] {

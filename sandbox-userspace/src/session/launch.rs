@@ -40,7 +40,9 @@ pub struct Launch<'a> {
     pub program: &'a Path,
     /// Its arguments; the first is its name as typed.
     pub command: &'a [OsString],
-    /// Variables set over those of this process; `None` takes one away.
+    /// Variables of this process that are taken away.
+    pub removed: &'a [OsString],
+    /// Variables set over those that are left; `None` takes one away.
     pub environment: Vec<(&'static str, Option<OsString>)>,
     /// Whom it runs as.
     pub user: &'a User,
@@ -125,6 +127,9 @@ pub fn launch(
     let mut command = Command::new(from.program);
     let (name, arguments) = from.command.split_first().unzip();
     command.args(arguments.unwrap_or_default());
+    for name in from.removed {
+        command.env_remove(name);
+    }
     for (name, value) in &from.environment {
         match value {
             Some(value) => command.env(name, value),

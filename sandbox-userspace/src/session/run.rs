@@ -39,6 +39,8 @@ pub struct Request {
     pub command: Vec<OsString>,
     /// Variables that the agent gets because of its policy; `None`: one that it does not get.
     pub variables: Vec<(&'static str, Option<OsString>)>,
+    /// Variables of this process that it does not get.
+    pub removed: Vec<OsString>,
     /// What rule ids mean.
     pub rules: Vec<Rule>,
 }
@@ -140,7 +142,8 @@ pub trait Kernel {
 
 /// Runs the session; `Ok` is the exit status of its command.
 pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Result<u8, RunError> {
-    let Request { id, registry, tree, pins, user, workspace, command, variables, rules } = request;
+    let Request { id, registry, tree, pins, user, workspace, command, .. } = request;
+    let Request { variables, removed, rules, .. } = request;
     let directory = std::env::current_dir().map_err(own("find the current directory"))?;
     let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -181,6 +184,7 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
         let launching = Launch {
             program: &program,
             command: &command,
+            removed: &removed,
             environment,
             user: &user,
             entrance: &entrance,

@@ -44,6 +44,7 @@ pub(crate) fn main() -> Option<ExitCode> {
         workspace: "/".into(),
         command,
         variables: Vec::new(),
+        removed: Vec::new(),
         rules: Vec::new(),
     };
     let mut output = Output::new(false, false, Some(&place.events())).unwrap();

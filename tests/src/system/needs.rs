@@ -136,13 +136,13 @@ fn builds() -> anyhow::Result<()> {
     works(&worker, &Policy::preset(), &BUILDS)
 }
 
-/// With the preset `caches` npm keeps what it fetched, and only that place is open.
+/// With the preset `toolchains` npm keeps what it fetched, and only that place is open.
 fn caches() -> anyhow::Result<()> {
     let worker = Worker::dev("caches")?;
     let npm = worker.home.join(".npm");
     std::fs::create_dir_all(&npm)?;
     worker.give(&npm.clone().into())?;
-    let policy = Policy::presets(&["default", "caches"]);
+    let policy = Policy::presets(&["default", "toolchains"]);
     works(&worker, &policy, &[BUILDS[2]])?;
     ensure!(npm.join("_cacache").is_dir(), "npm's cache was not kept in {}", npm.display());
     let runner = worker.runner(&policy)?;

@@ -1,12 +1,10 @@
 //! `sandbox policy show`: the texts that a session's rules come from, as they are numbered in events.
 
 use super::{FAILURE, context};
-use crate::policy::source::Source;
 use crate::policy::{self, Policy, PolicyError, worktree};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 #[derive(Args, Debug)]
 pub(super) struct ShowArgs {
@@ -21,7 +19,7 @@ pub(super) struct ShowArgs {
 pub(super) fn execute(args: &ShowArgs) -> ExitCode {
     match read(args.policy.as_deref(), args.workspace.as_deref()) {
         Ok((policy, refusal)) => {
-            for source in sources(&policy) {
+            for source in &policy.sources {
                 anstream::println!(
                     "# {} ({})\n{}",
                     source.name,
@@ -52,21 +50,6 @@ fn read(named: Option<&Path>, dir: Option<&Path>) -> Result<(Policy, Option<Stri
     Ok((policy, refusal.map(|refusal| refusal.message())))
 }
 
-/// Each text once.
-fn sources(policy: &Policy) -> Vec<&Arc<Source>> {
-    let files = policy.files.iter().map(|rule| &rule.origin);
-    let origins = files.chain(policy.network.iter().map(|rule| &rule.origin));
-    let mut found: Vec<_> = origins.map(|origin| (origin.id, &origin.place.source)).collect();
-    found.sort_by_key(|(id, _)| *id);
-    let mut sources: Vec<&Arc<Source>> = Vec::new();
-    for (_, source) in found {
-        if !sources.iter().any(|known| Arc::ptr_eq(known, source)) {
-            sources.push(source);
-        }
-    }
-    sources
-}
-
 /// A text that no terminal obeys.
 fn plain(text: &str) -> String {
     let shown = |c: char| -> String {
@@ -83,7 +66,7 @@ mod tests {
     #[test]
     fn presets_and_files_are_shown_in_the_order_of_their_rules() {
         let names = |policy: &Policy| -> Vec<String> {
-            sources(policy).iter().map(|source| source.name.clone()).collect()
+            policy.sources.iter().map(|source| source.name.clone()).collect()
         };
         for preset in preset::NAMES {
             let (policy, _) = read(Some(Path::new(preset)), None).unwrap();
@@ -91,11 +74,14 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("p.toml");
-        let text = "version = 1\nextends = ['default', 'caches']\nfiles.read.deny = ['/x']\n";
+        let text = "version = 1\nextends = ['default', 'toolchains']\nfiles.read.deny = ['/x']\n";
         std::fs::write(&file, text).unwrap();
         let (policy, _) = read(Some(&file), Some(dir.path())).unwrap();
         let file = file.to_str().unwrap();
-        assert_eq!(names(&policy), ["preset:persistence", "preset:default", "preset:caches", file]);
+        let presets = ["base", "persistence", "credentials", "default", "toolchains"];
+        let mut expected = presets.map(|name| format!("preset:{name}")).to_vec();
+        expected.push(file.to_owned());
+        assert_eq!(names(&policy), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod address;
 mod braces;
 pub mod path;
+pub mod variable;
 
 /// Why a string is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
