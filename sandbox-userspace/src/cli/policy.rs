@@ -1,12 +1,17 @@
 //! `sandbox policy`: look at policies without running anything.
 
+mod diff;
+mod explain;
+mod look;
 mod show;
+mod trust;
 
-use crate::kernel::mounts::MountTable;
-use crate::policy::diagnostic::{Diagnostic, Severity};
+use crate::policy::diagnostic::Diagnostic;
 use crate::policy::rule::FileRule;
-use crate::policy::{self, Context, Policy, PolicyError, workspace};
+use crate::policy::{self, Policy, PolicyError};
 use clap::{Args, Subcommand};
+pub(super) use look::opening;
+use look::{Look, Where, look};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,6 +31,12 @@ enum PolicyCommand {
     Check(CheckArgs),
     /// Print a policy with everything that it extends.
     Show(show::ShowArgs),
+    /// Say what an agent could do with a file or an address, by which rule, and what would turn it.
+    Explain(explain::ExplainArgs),
+    /// Print what one policy says that another one does not.
+    Diff(diff::DiffArgs),
+    /// Let the policy of a project open what it says, as long as it stays as it is.
+    Trust(trust::TrustArgs),
     /// Print the JSON schema of the language, for editors.
     Schema,
 }
@@ -48,6 +59,9 @@ pub fn execute(args: &PolicyArgs) -> ExitCode {
     let args = match &args.command {
         PolicyCommand::Check(args) => args,
         PolicyCommand::Show(args) => return show::execute(args),
+        PolicyCommand::Explain(args) => return explain::execute(args),
+        PolicyCommand::Diff(args) => return diff::execute(args),
+        PolicyCommand::Trust(args) => return trust::execute(args),
         PolicyCommand::Schema => {
             anstream::println!("{:#}", policy::schema::schema());
             return ExitCode::SUCCESS;
@@ -71,39 +85,11 @@ struct Checked {
 fn check(file: &Path, dir: Option<&Path>) -> Result<Checked, PolicyError> {
     let policy = policy::load(Some(file))?;
     let Some(dir) = dir else { return Ok(Checked { policy, warnings: Vec::new() }) };
-    let context = context(dir, &policy)?;
-    let table = MountTable::read(None).map_err(|error| {
-        Diagnostic::file("/proc/self/mountinfo", error.to_string(), "mount /proc")
-    })?;
-    let user = rustix::process::geteuid().as_raw();
-    let (policy, refusal) = policy::worktree::extend(policy, &context, user)?;
-    let (_, mut warnings) = policy::compile(&policy, &context, &table)?;
-    warnings.extend(refusal.map(|refusal| {
-        let mut diagnostic =
-            Diagnostic::file(policy::worktree::NAME, refusal.message(), policy::worktree::HELP);
-        diagnostic.severity = Severity::Warning;
-        diagnostic
-    }));
+    let at = Where { policy: Some(file.to_owned()), workspace: Some(dir.to_owned()) };
+    let Look { policy, context, table, mut warnings } = look(&at)?;
+    let (_, compiled) = policy::compile(&policy, &context, &table)?;
+    warnings.splice(0..0, compiled);
     Ok(Checked { policy, warnings })
-}
-
-/// What a session of the calling user would have in `dir`.
-fn context(dir: &Path, policy: &Policy) -> Result<Context, PolicyError> {
-    let home = std::env::home_dir().ok_or_else(|| {
-        Diagnostic::file("~", "the calling user has no home directory", "set HOME to the agent's")
-    })?;
-    let workspace = workspace::check(dir, &home, policy).map_err(|error| match error {
-        workspace::WorkspaceError::Policy(error) => error,
-        other => Diagnostic::file(
-            &dir.display().to_string(),
-            other.to_string(),
-            "the workspace is where the agent may write: name one project's directory",
-        )
-        .into(),
-    })?;
-    // A session makes its temporary directory itself; this one stands for it.
-    let tmpdir = std::env::temp_dir().join("sandbox-check");
-    Ok(Context { home, workspace, tmpdir, terminal: None })
 }
 
 /// How many rules each list has: key, those of the file, those of presets.
@@ -156,7 +142,7 @@ fn print(file: &Path, found: &Result<Checked, PolicyError>) {
 /// How many rules have wildcards.
 fn patterns(policy: &Policy) -> usize {
     let wild = |rule: &&FileRule| rule.patterns.iter().any(|pattern| !pattern.tail.is_empty());
-    policy.files.iter().filter(wild).count()
+    policy.layers().flat_map(|layer| &layer.files).filter(wild).count()
 }
 
 fn rules(count: usize) -> String {

@@ -5,6 +5,7 @@ use super::enforce::Bpf;
 use crate::engine::{Engines, Identity};
 use crate::kernel::features::{self, Facts};
 use crate::kernel::mounts::MountTable;
+use crate::policy::layers::{self, Setting};
 use crate::policy::{self, linked};
 use crate::session::cgroup::CgroupTree;
 use crate::session::mounts::{Changes, Plan, SharedTable};
@@ -26,7 +27,8 @@ use std::sync::{PoisonError, RwLock};
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct RunArgs {
-    /// The policy; the preset `default` without it
+    /// The policy, or the name of a preset; without it ~/.config/sandbox/policy.toml of the agent's
+    /// user, else the preset `default`
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// The directory that the policy calls ${WORKSPACE}; the current one without it
@@ -96,9 +98,17 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let sudo = std::env::var_os("SUDO_USER");
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
-    let policy = policy::load(args.policy.as_deref()).map_err(bad_policy)?;
+    let policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
     let given = args.workspace.as_deref().unwrap_or(Path::new("."));
     let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
+    let setting = Setting::new(&user.home, user.uid, &workspace, args.policy.as_deref());
+    let (policy, untrusted) = layers::over(policy, &setting).map_err(bad_policy)?;
+    policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
+    if let Some(untrusted) = untrusted {
+        let help =
+            "read it, then: sandbox policy trust, as the user whose agent this is".to_owned();
+        output.notice_with_help(Level::Warning, &untrusted, Some(help));
+    }
     warn_of_events(args.events.as_deref(), &workspace, output);
     let id = SessionId::random()
         .map_err(|error| Failure::new(format!("cannot make a session id: {error}")))?;
@@ -120,11 +130,13 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     }
     let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
     let removed = removed(&policy, output);
+    let mode = policy.effective_mode();
     if policy.mode == Mode::Audit {
-        output.notice(
-            Level::Warning,
-            "the policy's mode is `audit`: what it denies is reported and done",
-        );
+        let text = match mode {
+            Mode::Audit => "the policy's mode is `audit`: what it denies is reported, and done",
+            Mode::Enforce => "the policy's mode is `audit`, which the layers above do not allow",
+        };
+        output.notice(Level::Warning, text);
     }
     let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
     let (mut compiled, warnings) =
@@ -157,7 +169,6 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;
-    let mode = policy.mode;
     let plan = Some(Plan { policy, context, placed, table, changes, registry: registry.clone() });
     let mut kernel =
         Bpf { registry, engines, tree, layout, way, hooks, mode, policy: compiled, plan };

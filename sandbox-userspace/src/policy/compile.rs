@@ -9,14 +9,14 @@
 use super::compiled::{CompiledPolicy, Device, Rule};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::expand::{self, Context, Placed};
-use super::fold;
-use super::patterns::Compiled;
 use super::patterns::anchor::{self, Anchored};
+use super::patterns::{self, Compiled};
 use super::ports;
 use super::rule::{Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
+use super::{ceiling, fold};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
@@ -56,27 +56,34 @@ pub fn compile_placed(
     let known: HashSet<Anchored> = anchored.iter().cloned().collect();
     anchored
         .extend(former.iter().filter_map(Denial::pattern).filter(|former| !known.contains(former)));
-    let mut tries = Tries::new(policy, table, placed, &anchored);
-    tries.put_rules(placed);
-    tries.put_mounts();
-    for Denial { dev, what } in former {
-        match what {
-            What::Place { place, kind, part, rule } => {
-                let mark = Mark { allow: false, rule: *rule, crossing: false };
-                tries.put(*dev, place, *kind, &[*part], mark);
+    let mut layers = Vec::with_capacity(policy.ceilings.len() + 1);
+    // The policy's own layer is the last.
+    for layer in (1..).take(policy.ceilings.len()).chain([0]) {
+        let mut tries = Tries::new(policy, layer, table, placed, &anchored);
+        tries.put_rules();
+        tries.put_mounts();
+        put_former(&mut tries, former);
+        tries.report_closed();
+        layers.push(tries);
+    }
+    let ceiling::Patterns { anchored: patterns, barriers, mut warnings } =
+        ceiling::patterns(&layers, &anchored);
+    let (patterns, errors) = automaton(policy, &patterns, &barriers);
+    let unknown = Tries::unknown(&layers, policy.defaults);
+    let by_dev = match layers.as_mut_slice() {
+        [only] => std::mem::take(&mut only.by_dev),
+        layers => ceiling::tries(layers),
+    };
+    let mut errors: Vec<Diagnostic> = errors.into_iter().collect();
+    for mut tries in layers {
+        if tries.layer == 0 {
+            for stop in &stopped {
+                tries.warn_stopped(stop.rule, &to_path(&stop.point));
             }
-            What::Pattern(_) => {
-                tries.by_dev.entry(*dev).or_default();
-            }
+            warnings.append(&mut tries.warnings);
         }
+        errors.append(&mut tries.errors);
     }
-    tries.report_closed(placed);
-    for stop in stopped {
-        tries.warn_stopped(stop.rule, &to_path(&stop.point));
-    }
-    let patterns = tries.patterns();
-    let unknown = tries.unknown();
-    let Tries { by_dev, errors, warnings, .. } = tries;
     let warnings = checked(warnings, errors)?;
 
     let mut compiled = CompiledPolicy {
@@ -97,8 +104,52 @@ pub fn compile_placed(
         }
         compiled.patterns = Some(patterns);
     }
-    ports::compile(&policy.network, &mut compiled);
+    ports::compile(&ceiling::network(policy), &mut compiled);
     Ok((compiled, warnings))
+}
+
+/// What was closed under former tables stays closed.
+fn put_former(tries: &mut Tries<'_>, former: &[Denial]) {
+    for Denial { dev, layer, what } in former {
+        match what {
+            What::Place { place, kind, part, rule } if *layer == tries.layer => {
+                let mark = Mark { allow: false, rule: *rule, crossing: false };
+                tries.put(*dev, place, *kind, &[*part], mark);
+            }
+            What::Place { .. } => {}
+            What::Pattern(_) => {
+                tries.by_dev.entry(*dev).or_default();
+            }
+        }
+    }
+}
+
+/// The patterns for the kernel; on an error the first rule that does not fit is named.
+fn automaton(
+    policy: &Policy,
+    anchored: &[Anchored],
+    barriers: &[patterns::Barrier],
+) -> (Option<Compiled>, Option<Diagnostic>) {
+    let error = match patterns::compile(anchored, barriers) {
+        Ok(compiled) => return (compiled, None),
+        Err(error) => error,
+    };
+    let mut ids: Vec<u32> = anchored.iter().map(|anchored| anchored.rule.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let first = ids.partition_point(|last| {
+        let some = anchored.iter().filter(|anchored| anchored.rule.id <= *last);
+        patterns::compile(&some.cloned().collect::<Vec<_>>(), barriers).is_ok()
+    });
+    let message = format!("the patterns up to this one are too much: {error}");
+    let help = "join patterns into one rule with `{a,b}`, use fewer `**` in the middle of one, or \
+                spell paths out";
+    let rule = ids.get(first).and_then(|id| policy.origin(*id));
+    let diagnostic = match rule {
+        Some(origin) => origin.place.error(message, help),
+        None => Diagnostic::file("policy", message, help),
+    };
+    (None, Some(diagnostic))
 }
 
 /// What a rule denies under some mount table.
@@ -106,6 +157,8 @@ pub fn compile_placed(
 pub struct Denial {
     /// The superblock: `s_dev`, kernel encoding.
     pub dev: u32,
+    /// Whose rule it is, as in [`Placed::layer`].
+    layer: u16,
     what: What,
 }
 
@@ -132,21 +185,29 @@ pub fn denials(policy: &Policy, placed: &[Placed], table: &MountTable) -> Vec<De
         let Some((dev, place)) = table.locate(&rule.path) else { continue };
         found.extend(rule.scope.parts().iter().map(|part| Denial {
             dev,
+            layer: rule.layer,
             what: What::Place { place: place.clone(), kind: rule.kind, part: *part, rule: rule.id },
         }));
     }
-    let tries = Tries::new(policy, table, placed, &anchored);
-    for mount in table.visible() {
-        for (kind, part) in kinds_and_parts() {
-            if let Some(Mark { allow: false, rule, .. }) = tries.said(&mount.point, kind, part) {
-                let place = mount.root.clone();
-                let what = What::Place { place, kind, part, rule };
-                found.push(Denial { dev: mount.dev, what });
+    for layer in (0..).take(policy.ceilings.len() + 1) {
+        let tries = Tries::new(policy, layer, table, placed, &anchored);
+        for mount in table.visible() {
+            for (kind, part) in kinds_and_parts() {
+                if let Some(Mark { allow: false, rule, .. }) = tries.said(&mount.point, kind, part)
+                {
+                    let place = mount.root.clone();
+                    let what = What::Place { place, kind, part, rule };
+                    found.push(Denial { dev: mount.dev, layer, what });
+                }
             }
         }
     }
     let patterns = anchored.iter().filter(|of| !of.rule.allow && !of.rule.everywhere);
-    let patterns = patterns.map(|of| Denial { dev: of.dev, what: What::Pattern(of.rule.clone()) });
+    let patterns = patterns.map(|of| Denial {
+        dev: of.dev,
+        layer: of.rule.layer,
+        what: What::Pattern(of.rule.clone()),
+    });
     found.extend(patterns);
     found
 }

@@ -1,15 +1,16 @@
 //! The compiled policy, walked as the kernel walks it, against the meaning of the rules.
 
-use super::compiled::{CompiledPolicy, Edge};
+use super::compiled::CompiledPolicy;
 use super::decide::{self, Decision};
 use super::expand::{Context, expand};
 use super::rule::Kind;
+use super::walk::Walker;
+pub(super) use super::walk::decision;
 use super::{compile, load, load_text};
 use crate::kernel::mounts::{Components, MountTable, to_components};
 use proptest::prelude::*;
 use sandbox_common::Access;
-use sandbox_common::path::{Node, Rights, Root, kernel_dev};
-use std::collections::HashMap;
+use sandbox_common::path::{Rights, kernel_dev};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -61,44 +62,8 @@ fn walk(policy: &CompiledPolicy, dev: u32, place: &[Vec<u8>]) -> Option<Rights> 
     walker(policy).walk(dev, place, false)
 }
 
-/// What the kernel has of a policy.
-pub(super) struct Walker<'a> {
-    policy: &'a CompiledPolicy,
-    edges: HashMap<(u32, &'a [u8]), Node>,
-}
-
 pub(super) fn walker(policy: &CompiledPolicy) -> Walker<'_> {
-    let edges = policy.edges.iter();
-    let edges = edges.map(|Edge { from, name, to }| ((*from, name.as_slice()), *to)).collect();
-    Walker { policy, edges }
-}
-
-impl Walker<'_> {
-    /// The rights of a place; `folded` where no directory tells upper from lower case.
-    pub(super) fn walk(&self, dev: u32, place: &[Vec<u8>], folded: bool) -> Option<Rights> {
-        let root = self.policy.roots.iter().find(|(root, _)| *root == dev)?.1;
-        let Root { mut own, below: mut at, .. } = root;
-        for name in place {
-            own = at.rights;
-            if let Some(patterns) = &self.policy.patterns {
-                let (state, said) = patterns.step(at.pattern, patterns.classify(name, folded));
-                at.pattern = state;
-                own.fold(&said.own);
-                at.rights.fold(&said.below);
-            }
-            let known = if at.edges == 0 { None } else { self.edges.get(&(at.node, &**name)) };
-            let node = known.copied().unwrap_or_default();
-            own.fold(&node.own);
-            at.rights.fold(&node.below);
-            (at.node, at.edges) = (node.id, node.edges);
-        }
-        Some(own)
-    }
-}
-
-pub(super) fn decision(rights: Rights, kind: Kind) -> Decision {
-    let allowed = Access::from_bits_truncate(rights.allow);
-    Decision { allow: allowed.contains(kind.access()), rule: rights.rules[kind as usize] }
+    Walker::new(policy)
 }
 
 impl Compiled {
@@ -507,6 +472,10 @@ proptest! {
     }
 }
 
+fn usual_variables() -> usize {
+    load(None).unwrap().variables.len()
+}
+
 /// The reference's examples are policies.
 #[test]
 fn the_examples_of_the_reference_are_policies() {
@@ -555,6 +524,8 @@ fn the_examples_of_the_reference_are_policies() {
     let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
     assert_eq!(named.count(), 1);
+
+    assert_eq!(load_text("policy.md", next()).unwrap().variables.len(), usual_variables() + 3);
 
     let usual = load_text("policy.md", "version = 1\nextends = ['default']\n".to_owned()).unwrap();
     assert!(load_text("policy.md", next()).unwrap().files.len() < usual.files.len());

@@ -55,13 +55,11 @@ pub fn removed<'a>(
 ) -> Vec<Removed> {
     let mut found = Vec::new();
     for (name, value) in variables {
-        let removed = match rule(&policy.variables, name) {
-            Some(rule) if rule.allow => continue,
-            Some(rule) => Some(rule.origin.id),
-            None if !policy.secrets && is_secret(value) => None,
-            None => continue,
-        };
-        found.push(Removed { name: name.to_owned(), rule: removed });
+        let removed = policy.layers().find_map(|layer| match rule(&layer.variables, name) {
+            Some(rule) => (!rule.allow).then_some(Some(rule.origin.id)),
+            None => (!layer.secrets && is_secret(value)).then_some(None),
+        });
+        found.extend(removed.map(|rule| Removed { name: name.to_owned(), rule }));
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found

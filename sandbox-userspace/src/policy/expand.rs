@@ -36,8 +36,10 @@ impl Context {
 /// link is two of them, and one with braces several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placed {
-    /// The rule.
+    /// The rule; 0 is the default of a ceiling.
     pub id: u32,
+    /// Whose rule it is: 0 the policy's own, else the number of the ceiling, from 1.
+    pub layer: u16,
     /// The accesses it speaks of.
     pub kind: Kind,
     /// Its verdict.
@@ -52,17 +54,43 @@ pub struct Placed {
     pub scope: Scope,
 }
 
-/// Ties the file rules of a policy to this machine.
+/// Ties the file rules of a policy and of its ceilings to this machine. What a ceiling does not allow
+/// where no rule of it speaks is a rule on `/`.
 pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyError> {
     let mut machine = Machine::new(context);
     let mut placed = Vec::new();
     let mut diagnostics = Vec::new();
-    for rule in &policy.files {
-        if let Err(diagnostic) = machine.place(rule, &mut placed) {
-            diagnostics.push(diagnostic);
+    let ceilings = (1..).zip(&policy.ceilings);
+    for (layer, ceiling) in ceilings.clone() {
+        let closed = Kind::ALL.into_iter().filter(|kind| !ceiling.ceiling_allows(*kind));
+        placed.extend(closed.map(|kind| Placed::default_of(layer, kind)));
+    }
+    for (layer, policy) in [(0, policy)].into_iter().chain(ceilings) {
+        for rule in &policy.files {
+            let begin = placed.len();
+            if let Err(diagnostic) = machine.place(rule, &mut placed) {
+                diagnostics.push(diagnostic);
+            }
+            placed[begin..].iter_mut().for_each(|placed| placed.layer = layer);
         }
     }
     checked(placed, diagnostics)
+}
+
+impl Placed {
+    /// A ceiling allows nothing of a kind but what its rules name.
+    fn default_of(layer: u16, kind: Kind) -> Self {
+        Self {
+            id: 0,
+            layer,
+            kind,
+            allow: false,
+            path: Components::new(),
+            tail: Vec::new(),
+            everywhere: false,
+            scope: Scope::Tree,
+        }
+    }
 }
 
 /// The machine that rules are tied to.
@@ -85,6 +113,7 @@ impl<'a> Machine<'a> {
         for pattern in &rule.patterns {
             let of = |path| Placed {
                 id: rule.origin.id,
+                layer: 0,
                 kind: rule.kind,
                 allow: rule.allow,
                 path,

@@ -99,7 +99,8 @@ pub fn find(placed: &[Placed], defaults: Defaults, table: &MountTable, entries: 
         gaps: Vec::new(),
     };
     // Patterns that hold everywhere have no place where to look.
-    let denying = || placed.iter().filter(|rule| !rule.allow && !rule.everywhere);
+    // Nor is a default searched.
+    let denying = || placed.iter().filter(|rule| !rule.allow && !rule.everywhere && rule.id != 0);
     for pattern in [false, true] {
         for kind in [Kind::Read, Kind::Write, Kind::Execute] {
             let of = |rule: &&Placed| rule.kind == kind && rule.tail.is_empty() != pattern;

@@ -1,5 +1,6 @@
 //! What a user writes, and what the kernel gets: source, parse, check, expand, compile.
 
+mod ceiling;
 pub mod check;
 mod compile;
 #[cfg(test)]
@@ -9,9 +10,13 @@ pub mod decide;
 pub mod diagnostic;
 pub mod environment;
 pub mod expand;
+pub mod explain;
 mod fold;
 pub mod glob;
 mod json;
+pub mod layers;
+#[cfg(test)]
+mod layers_tests;
 pub mod linked;
 mod parse;
 #[cfg(test)]
@@ -27,6 +32,8 @@ pub mod schema;
 pub mod source;
 mod trie;
 mod tries;
+pub mod trust;
+pub mod walk;
 pub mod workspace;
 pub mod worktree;
 
@@ -43,10 +50,14 @@ use std::path::Path;
 /// The layer of a policy file that a user names.
 const USER_LAYER: &str = "user";
 
-/// Reads and checks a policy file; without one, the preset `default`.
+/// Reads and checks a policy: a file, or a preset where no file has this name; without one, the preset
+/// `default`.
 pub fn load(path: Option<&Path>) -> Result<Policy, PolicyError> {
     let source = match path {
-        Some(path) => read(path)?,
+        Some(path) => match path.to_str().and_then(preset::source) {
+            Some(preset) if !path.exists() => preset,
+            _ => read(path)?,
+        },
         None => preset::source(preset::NAMES[0]).ok_or_else(|| {
             Diagnostic::file("preset:default", "the preset is missing", "name a policy file")
         })?,

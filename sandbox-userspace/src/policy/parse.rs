@@ -44,12 +44,26 @@ pub(super) fn parse(source: Source) -> Result<Policy, PolicyError> {
     layers.finish()
 }
 
-/// A policy and, behind it, the rules of one more text.
+/// A policy and, behind it, the rules of one more text, with the presets that it extends.
 pub(super) fn append(policy: Policy, source: Source) -> Result<Policy, PolicyError> {
     let count = policy.count();
-    let mut layers = Layers { policy, count, ..Layers::default() };
-    layers.read(&Arc::new(source));
+    let source = Arc::new(source);
+    let names = policy.sources.iter().filter_map(|source| source.name.strip_prefix("preset:"));
+    let presets = names.map(str::to_owned).collect();
+    let mut layers = Layers { policy, count, presets, ..Layers::default() };
+    excepted(&source, &mut Vec::new(), &mut layers.presets);
+    layers.read(&source);
     layers.finish()
+}
+
+/// A policy that has one more ceiling. Rules are numbered over both.
+pub(super) fn limit(mut policy: Policy, source: Source) -> Result<Policy, PolicyError> {
+    let source = Arc::new(source);
+    let mut layers = Layers { count: policy.count(), ..Layers::default() };
+    excepted(&source, &mut Vec::new(), &mut layers.presets);
+    layers.read(&source);
+    policy.ceilings.push(layers.finish()?);
+    Ok(policy)
 }
 
 /// The presets that a text does without, and those that it extends. What is wrong with its lists is told
@@ -100,6 +114,8 @@ impl Layers {
         let execute = reader.word(root, "files.exec.default").map(|word| word == "allow");
         let secrets = reader.word(root, "environment.secrets").map(|word| word == "allow");
         let mode = reader.word(root, "mode");
+        let lists = LIST_KEYS.into_iter().filter(|key| find(root, key).is_some());
+        self.policy.said.extend(lists.chain(mode.map(|_| "mode")));
         let mut found = reader.diagnostics;
         for preset in presets {
             if !self.presets.contains(&preset.name) {

@@ -1,11 +1,13 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
 use super::glob::Glob;
+use super::layers::MANAGED_LAYER;
 use super::source::{Place, Source};
 use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::{KIND_ACCESS, KINDS, Rights};
 use sandbox_common::subject::Mode;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -26,6 +28,10 @@ pub struct Policy {
     pub mode: Mode,
     /// The texts that were read, in the order of their rules.
     pub sources: Vec<Arc<Source>>,
+    /// The keys that a text of it has, empty lists too: of [`LIST_KEYS`](super::LIST_KEYS), and `mode`.
+    pub said: BTreeSet<&'static str>,
+    /// What no rule of this policy goes beyond, see [`layers`](super::layers).
+    pub ceilings: Vec<Policy>,
 }
 
 impl Default for Policy {
@@ -38,21 +44,57 @@ impl Default for Policy {
             defaults: Defaults::default(),
             mode: Mode::Enforce,
             sources: Vec::new(),
+            said: BTreeSet::new(),
+            ceilings: Vec::new(),
         }
     }
 }
 
 impl Policy {
-    /// Where its rules come from: in no order.
-    pub fn origins(&self) -> impl Iterator<Item = &Origin> {
-        let files = self.files.iter().map(|rule| &rule.origin);
-        let network = self.network.iter().map(|rule| &rule.origin);
-        files.chain(network).chain(self.variables.iter().map(|rule| &rule.origin))
+    /// Its ceilings and itself: what has to allow something, in the order in which they are asked.
+    pub fn layers(&self) -> impl Iterator<Item = &Self> {
+        self.ceilings.iter().chain([self])
     }
 
-    /// How many rules it has.
+    /// Where its rules come from, those of its ceilings too: in no order.
+    pub fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.layers().flat_map(|layer| {
+            let files = layer.files.iter().map(|rule| &rule.origin);
+            let network = layer.network.iter().map(|rule| &rule.origin);
+            files.chain(network).chain(layer.variables.iter().map(|rule| &rule.origin))
+        })
+    }
+
+    /// How many rules it has, those of its ceilings too.
     pub fn count(&self) -> usize {
-        self.files.len() + self.network.len() + self.variables.len()
+        self.origins().count()
+    }
+
+    /// Where what stands behind a number in an event was written.
+    pub fn origin(&self, id: u32) -> Option<&Origin> {
+        self.origins().find(|origin| origin.id == id)
+    }
+
+    /// What a denial does: nothing but a report where that is said, and no ceiling says otherwise. Of the
+    /// administrator's every one has to say so.
+    pub fn effective_mode(&self) -> Mode {
+        let insists = |ceiling: &Self| match ceiling.sources.last() {
+            _ if ceiling.said.contains("mode") => ceiling.mode == Mode::Enforce,
+            Some(source) => source.layer == MANAGED_LAYER,
+            None => true,
+        };
+        if self.ceilings.iter().any(insists) { Mode::Enforce } else { self.mode }
+    }
+
+    /// What a ceiling leaves where none of its rules speaks. A list of what is allowed is all that it
+    /// allows; where it has none, it says nothing of the kind.
+    pub fn ceiling_allows(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Read => self.defaults.read,
+            Kind::Execute => self.defaults.execute,
+            Kind::Write => !self.said.contains("files.write.allow"),
+            Kind::Connect => !self.said.contains("network.unix.allow"),
+        }
     }
 }
 
@@ -63,21 +105,26 @@ pub struct Defaults {
     pub read: bool,
     /// `files.exec.default`.
     pub execute: bool,
+    /// Whether writing and connecting are: in [`OPEN`](Self::OPEN) alone.
+    open: bool,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { read: true, execute: true }
+        Self { read: true, execute: true, open: false }
     }
 }
 
 impl Defaults {
+    /// All is allowed: of a ceiling, whose defaults are rules (see [`expand`](super::expand::expand)).
+    pub const OPEN: Self = Self { read: true, execute: true, open: true };
+
     /// Whether a kind is allowed where no rule speaks.
     pub const fn allow(self, kind: Kind) -> bool {
         match kind {
             Kind::Read => self.read,
             Kind::Execute => self.execute,
-            Kind::Write | Kind::Connect => false,
+            Kind::Write | Kind::Connect => self.open,
         }
     }
 

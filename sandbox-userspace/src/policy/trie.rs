@@ -6,7 +6,7 @@
 use super::compiled::Edge;
 use super::rule::{Defaults, Kind, Scope};
 use sandbox_common::path::{Inherited, Node, Root, Said};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The two halves of a node's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,9 +42,11 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// At the same place deny wins, then a rule that names the place, then the earlier rule.
-    fn rank(self) -> (bool, bool, u32) {
-        (self.allow, self.crossing, self.rule)
+    /// At the same place deny wins, then a rule that names the place, then the earlier rule; the default of a
+    /// ceiling comes last.
+    fn rank(self) -> (bool, bool, bool, u32) {
+        let default = self.rule == 0 && !self.crossing;
+        (default, self.allow, self.crossing, self.rule)
     }
 }
 
@@ -86,6 +88,28 @@ impl Trie {
         if slot.is_none_or(|old| mark.rank() < old.rank()) {
             *slot = Some(mark);
         }
+    }
+
+    /// The places beneath one of which something is said, and whether they are allowed.
+    pub(super) fn said_beneath(&self, path: &[Vec<u8>], kind: Kind) -> Vec<(Vec<Vec<u8>>, bool)> {
+        let mut at = 0;
+        for name in path {
+            match self.nodes[at].children.get(name) {
+                Some(next) => at = *next,
+                None => return Vec::new(),
+            }
+        }
+        let mut found = Vec::new();
+        let mut waiting = vec![(at, path.to_vec())];
+        while let Some((at, place)) = waiting.pop() {
+            for (name, child) in &self.nodes[at].children {
+                let place = [place.as_slice(), std::slice::from_ref(name)].concat();
+                let marks = self.nodes[*child].marks[kind as usize];
+                found.extend(marks.iter().flatten().map(|mark| (place.clone(), mark.allow)));
+                waiting.push((*child, place));
+            }
+        }
+        found
     }
 
     /// What decides on a place, and the depth of the place that it was said of. `None`: nothing
@@ -140,6 +164,61 @@ impl Trie {
         // A trie of more nodes than this does not fit into memory.
         let count = u32::try_from(entry.children.len()).unwrap_or(u32::MAX);
         Node { id, edges: count, own: entry.said(Part::Own), below: entry.said(Part::Below) }
+    }
+}
+
+/// A place in several tries at once.
+#[derive(Clone)]
+pub(super) struct Walk<'a> {
+    /// By trie, its node there.
+    nodes: Vec<Option<(&'a Trie, usize)>>,
+    /// By trie and kind, what it says of everything beneath, and how deep the place is that it was said of.
+    below: Vec<[Option<(Mark, usize)>; Kind::COUNT]>,
+    depth: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// The roots of tries; where there is none, it says nothing.
+    pub(super) fn new(tries: impl Iterator<Item = Option<&'a Trie>>) -> Self {
+        let nodes: Vec<_> = tries.map(|trie| trie.map(|trie| (trie, 0))).collect();
+        Self { below: vec![[None; Kind::COUNT]; nodes.len()], nodes, depth: 0 }
+    }
+
+    /// What is said of this very place: by trie.
+    pub(super) fn marks(&self, kind: Kind, part: Part) -> Vec<Option<Mark>> {
+        let mark =
+            |(trie, at): &(&Trie, usize)| trie.nodes[*at].marks[kind as usize][part as usize];
+        self.nodes.iter().map(|node| node.as_ref().and_then(mark)).collect()
+    }
+
+    /// What a trie says of what lies here and is not named.
+    pub(super) fn inherited(&self, trie: usize, kind: Kind) -> Option<(Mark, usize)> {
+        self.below[trie][kind as usize]
+    }
+
+    /// The places one component further.
+    pub(super) fn children(&self) -> Vec<(&'a Vec<u8>, Self)> {
+        let mut below = self.below.clone();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some((trie, at)) = node else { continue };
+            for kind in Kind::ALL {
+                let mark = trie.nodes[*at].marks[kind as usize][Part::Below as usize];
+                let said = mark.map(|mark| (mark, self.depth));
+                below[index][kind as usize] = said.or(below[index][kind as usize]);
+            }
+        }
+        let known = self.nodes.iter().flatten();
+        let names: BTreeSet<&'a Vec<u8>> =
+            known.flat_map(|(trie, at)| trie.nodes[*at].children.keys()).collect();
+        let child = |name: &'a Vec<u8>| {
+            let next = |node: &Option<(&'a Trie, usize)>| {
+                let (trie, at) = (*node)?;
+                Some((trie, *trie.nodes[at].children.get(name)?))
+            };
+            let nodes = self.nodes.iter().map(next).collect();
+            (name, Self { nodes, below: below.clone(), depth: self.depth + 1 })
+        };
+        names.into_iter().map(child).collect()
     }
 }
 

@@ -5,8 +5,7 @@ use super::decide::{self, Decision};
 use super::diagnostic::{Diagnostic, Severity};
 use super::expand::Placed;
 use super::patterns::anchor::Anchored;
-use super::patterns::{self, Compiled};
-use super::rule::{Kind, Origin, Policy};
+use super::rule::{Defaults, Kind, Origin, Policy};
 use super::trie::{Mark, Part, Trie};
 use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
 use sandbox_common::path::{Inherited, RULE_DEPTH, Root};
@@ -16,13 +15,15 @@ use std::path::Path;
 
 /// The tries of all superblocks, being filled.
 pub(super) struct Tries<'a> {
-    policy: &'a Policy,
+    pub(super) layer: u16,
+    placed: Vec<&'a Placed>,
+    pub(super) defaults: Defaults,
     table: &'a MountTable,
     /// What the rules say of absolute paths.
     paths: Trie,
     /// The patterns among the rules that deny.
     denying: Vec<&'a Placed>,
-    anchored: &'a [Anchored],
+    pub(super) anchored: Vec<&'a Anchored>,
     /// By `s_dev`.
     pub(super) by_dev: BTreeMap<u32, Trie>,
     /// By id less 1.
@@ -34,12 +35,16 @@ pub(super) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
+    /// Those of one layer, still without its rules.
     pub(super) fn new(
         policy: &'a Policy,
+        layer: u16,
         table: &'a MountTable,
         placed: &'a [Placed],
         anchored: &'a [Anchored],
     ) -> Self {
+        let defaults = if layer == 0 { policy.defaults } else { Defaults::OPEN };
+        let placed: Vec<&Placed> = placed.iter().filter(|rule| rule.layer == layer).collect();
         let mut paths = Trie::default();
         for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             let mark = Mark { allow: rule.allow, rule: rule.id, crossing: false };
@@ -48,9 +53,13 @@ impl<'a> Tries<'a> {
             }
         }
         let by_dev = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
-        let denying = placed.iter().filter(|rule| !rule.allow && !rule.tail.is_empty()).collect();
+        let denying = placed.iter().copied();
+        let denying = denying.filter(|rule| !rule.allow && !rule.tail.is_empty()).collect();
+        let anchored = anchored.iter().filter(|anchored| anchored.rule.layer == layer).collect();
         Self {
-            policy,
+            layer,
+            placed,
+            defaults,
             table,
             paths,
             denying,
@@ -64,8 +73,8 @@ impl<'a> Tries<'a> {
     }
 
     /// Puts every rule on its own place.
-    pub(super) fn put_rules(&mut self, placed: &[Placed]) {
-        for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
+    pub(super) fn put_rules(&mut self) {
+        for rule in self.placed.clone().into_iter().filter(|rule| rule.tail.is_empty()) {
             let Some((dev, place)) = self.table.locate(&rule.path) else {
                 let path = to_path(&rule.path);
                 self.error(
@@ -97,7 +106,7 @@ impl<'a> Tries<'a> {
                             self.put(mount.dev, &mount.root, kind, &[part], mark);
                         }
                     }
-                    None if self.policy.defaults.allow(kind) => {}
+                    None if self.defaults.allow(kind) => {}
                     None => defaults.push((mount, kind, part)),
                 }
             }
@@ -145,7 +154,7 @@ impl<'a> Tries<'a> {
             .map(|(_, path)| {
                 let found = self.said(&path, kind, part);
                 let decision = Decision {
-                    allow: found.map_or(self.policy.defaults.allow(kind), |mark| mark.allow),
+                    allow: found.map_or(self.defaults.allow(kind), |mark| mark.allow),
                     rule: found.map_or(0, |mark| mark.rule),
                 };
                 (path, decision)
@@ -164,8 +173,8 @@ impl<'a> Tries<'a> {
     }
 
     /// Warns of allow rules whose own place another rule closes by another path.
-    pub(super) fn report_closed(&mut self, placed: &[Placed]) {
-        for rule in placed.iter().filter(|rule| rule.allow && rule.tail.is_empty()) {
+    pub(super) fn report_closed(&mut self) {
+        for rule in self.placed.clone().into_iter().filter(|r| r.allow && r.tail.is_empty()) {
             let Some((dev, place)) = self.table.locate(&rule.path) else { continue };
             let by_path = self.paths.verdict(&rule.path, rule.kind, Part::Below);
             let by_place = self.found(dev, &place, rule.kind, Part::Below);
@@ -203,36 +212,13 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// The patterns for the kernel; on an error the first rule that does not fit is named.
-    pub(super) fn patterns(&mut self) -> Option<Compiled> {
-        let error = match patterns::compile(self.anchored) {
-            Ok(compiled) => return compiled,
-            Err(error) => error,
-        };
-        let mut ids: Vec<u32> = self.anchored.iter().map(|anchored| anchored.rule.id).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let first = ids.partition_point(|last| {
-            let some = self.anchored.iter().filter(|anchored| anchored.rule.id <= *last);
-            patterns::compile(&some.cloned().collect::<Vec<_>>()).is_ok()
-        });
-        self.error(
-            ids.get(first).copied().unwrap_or(0),
-            format!("the patterns up to this one are too much: {error}"),
-            "join patterns into one rule with `{a,b}`, use fewer `**` in the middle of one, or \
-             spell paths out",
-        );
-        None
-    }
-
     /// The root of superblocks that are mounted later, nobody knows where: what is denied everywhere
     /// is denied, and nothing is opened.
-    pub(super) fn unknown(&self) -> Root {
-        let mut rights = self.policy.defaults.rights();
+    pub(super) fn unknown(layers: &[Self], defaults: Defaults) -> Root {
+        let mut rights = defaults.rights();
         for kind in Kind::ALL {
-            if let Some((Mark { allow: false, rule, .. }, _)) =
-                self.paths.verdict(&[], kind, Part::Below)
-            {
+            let mut said = layers.iter().filter_map(|tries| tries.everywhere(kind));
+            if let Some((Mark { rule, .. }, _)) = said.next() {
                 rights.allow &= !kind.access().bits();
                 rights.rules[kind as usize] = rule;
             }
@@ -242,6 +228,11 @@ impl<'a> Tries<'a> {
             pad: 0,
             below: Inherited { rights, unknown: 1, ..Inherited::default() },
         }
+    }
+
+    /// What is denied in superblocks that nobody knows.
+    pub(super) fn everywhere(&self, kind: Kind) -> Option<(Mark, usize)> {
+        self.paths.verdict(&[], kind, Part::Below).filter(|(mark, _)| !mark.allow)
     }
 
     pub(super) fn put(
@@ -275,11 +266,11 @@ impl<'a> Tries<'a> {
         self.by_dev.get(&dev).and_then(|trie| trie.verdict(place, kind, part))
     }
 
-    fn origin(&self, id: u32) -> Option<&'a Origin> {
+    pub(super) fn origin(&self, id: u32) -> Option<&'a Origin> {
         self.origins.get(id.checked_sub(1)? as usize).copied()
     }
 
-    fn error(&mut self, rule: u32, message: String, help: impl Into<String>) {
+    pub(super) fn error(&mut self, rule: u32, message: String, help: impl Into<String>) {
         self.errors.push(match self.origin(rule) {
             Some(origin) => origin.place.error(message, help),
             None => Diagnostic::file("policy", message, help),

@@ -91,7 +91,8 @@ pub fn check(dir: &Path, home: &Path, policy: &Policy) -> Result<PathBuf, Worksp
     let context =
         Context { home, workspace: path.clone(), tmpdir: std::env::temp_dir(), terminal: None };
     let mut machine = expand::Machine::new(&context);
-    let closed = policy.files.iter().filter(|rule| rule.kind == Kind::Read && !rule.allow);
+    let rules = policy.layers().flat_map(|layer| &layer.files);
+    let closed = rules.filter(|rule| rule.kind == Kind::Read && !rule.allow);
     for rule in closed {
         let mut placed = Vec::new();
         machine.place(rule, &mut placed).map_err(super::PolicyError::from)?;

@@ -78,7 +78,10 @@ impl Found {
 }
 
 /// What of a rule is left to be matched beneath a mount point: names, and steps beneath them.
-fn residues<'a>(rule: &'a Placed, point: &[Vec<u8>]) -> Vec<(&'a [Vec<u8>], &'a [Step])> {
+pub(in crate::policy) fn residues<'a>(
+    rule: &'a Placed,
+    point: &[Vec<u8>],
+) -> Vec<(&'a [Vec<u8>], &'a [Step])> {
     if let Some(rest) = rule.path.strip_prefix(point) {
         return vec![(rest, &rule.tail)];
     }

@@ -11,7 +11,8 @@ mod table;
 
 use super::expand::Placed;
 use super::glob::Glob;
-use super::rule::{Scope, Step};
+use super::rule::{Kind, Scope, Step};
+use crate::kernel::mounts::Components;
 use anchor::Anchored;
 use dfa::{Minimal, Numbers, Set, determinise, minimise, numbered, set};
 use names::Names;
@@ -53,6 +54,15 @@ impl fmt::Display for TooMuch {
     }
 }
 
+/// A place that a layer closes: no pattern of another layer opens anything in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Barrier {
+    pub(super) dev: u32,
+    pub(super) layer: u16,
+    pub(super) kind: Kind,
+    pub(super) path: Components,
+}
+
 /// The patterns of a policy in the kernel's terms.
 pub(super) struct Compiled {
     pub(super) patterns: Box<Patterns>,
@@ -67,6 +77,8 @@ struct Paths {
     states: Vec<State>,
     /// What the ends of patterns say.
     rules: Vec<Placed>,
+    /// The layers and kinds of patterns that allow.
+    allowing: HashSet<(u16, Kind)>,
 }
 
 /// A place in a trie of patterns.
@@ -82,14 +94,21 @@ struct State {
     names: HashMap<u32, u32>,
     /// Patterns that end here, as indices of rules.
     ends: Vec<u32>,
+    /// What ends above: no pattern of another layer than this one opens anything of the kind.
+    barriers: Vec<(u16, Kind)>,
 }
 
 /// Compiles the patterns of all superblocks. `None` where there are none.
-pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch> {
+pub(super) fn compile(
+    anchored: &[Anchored],
+    barriers: &[Barrier],
+) -> Result<Option<Compiled>, TooMuch> {
     if anchored.is_empty() {
         return Ok(None);
     }
-    let mut paths = Paths::default();
+    let allowing = anchored.iter().filter(|of| of.rule.allow);
+    let allowing = allowing.map(|of| (of.rule.layer, of.rule.kind)).collect();
+    let mut paths = Paths { allowing, ..Paths::default() };
     let mut globs = Numbers::default();
     // What holds in all superblocks has a trie of its own; the rest of each has another.
     let common = paths.state();
@@ -101,6 +120,14 @@ pub(super) fn compile(anchored: &[Anchored]) -> Result<Option<Compiled>, TooMuch
             paths.add(own, rule, &mut globs);
         } else if everywhere.insert(rule) {
             paths.add(common, rule, &mut globs);
+        }
+    }
+    for Barrier { dev, layer, kind, path } in barriers {
+        if let Some(own) = roots.get(dev) {
+            let at = path.iter().fold(*own, |at, name| {
+                paths.follow(at, &Step::Name(Glob::literal(name)), &mut globs)
+            });
+            paths.end(at, *layer, *kind, &mut globs);
         }
     }
     let names = Names::build(&globs.list)?;
@@ -157,33 +184,53 @@ impl Paths {
         let mut at = root;
         let literal = rule.path.iter().map(|name| Step::Name(Glob::literal(name)));
         for step in literal.chain(rule.tail.iter().cloned()) {
-            let from = &self.states[at as usize];
-            let glob = match step {
-                Step::Name(ref glob) => Some(globs.of(glob.clone())),
-                Step::Deep | Step::Any => None,
-            };
-            let known = match (&step, glob) {
-                (_, Some(glob)) => from.names.get(&glob).copied(),
-                (Step::Deep, _) => from.deep,
-                _ => from.any,
-            };
-            at = known.unwrap_or_else(|| {
-                let next = self.state();
-                let from = &mut self.states[at as usize];
-                match (&step, glob) {
-                    (_, Some(glob)) => {
-                        from.names.insert(glob, next);
-                    }
-                    (Step::Deep, _) => from.deep = Some(next),
-                    _ => from.any = Some(next),
-                }
-                self.states[next as usize].stays = step == Step::Deep;
-                next
-            });
+            at = self.follow(at, &step, globs);
         }
         let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         self.rules.push(rule.clone());
         self.states[at as usize].ends.push(number);
+        // Only where another layer has patterns that it could end.
+        if !rule.allow
+            && self.allowing.iter().any(|(layer, kind)| *kind == rule.kind && *layer != rule.layer)
+        {
+            self.end(at, rule.layer, rule.kind, globs);
+        }
+    }
+
+    /// Patterns of other layers open nothing of a kind at a state and beneath.
+    fn end(&mut self, at: u32, layer: u16, kind: Kind, globs: &mut Numbers<Glob>) {
+        let beneath = self.follow(at, &Step::Deep, globs);
+        let barriers = &mut self.states[beneath as usize].barriers;
+        if !barriers.contains(&(layer, kind)) {
+            barriers.push((layer, kind));
+        }
+    }
+
+    /// Where a step leads.
+    fn follow(&mut self, at: u32, step: &Step, globs: &mut Numbers<Glob>) -> u32 {
+        let from = &self.states[at as usize];
+        let glob = match step {
+            Step::Name(glob) => Some(globs.of(glob.clone())),
+            Step::Deep | Step::Any => None,
+        };
+        let known = match (step, glob) {
+            (_, Some(glob)) => from.names.get(&glob).copied(),
+            (Step::Deep, _) => from.deep,
+            _ => from.any,
+        };
+        known.unwrap_or_else(|| {
+            let next = self.state();
+            let from = &mut self.states[at as usize];
+            match (step, glob) {
+                (_, Some(glob)) => {
+                    from.names.insert(glob, next);
+                }
+                (Step::Deep, _) => from.deep = Some(next),
+                _ => from.any = Some(next),
+            }
+            self.states[next as usize].stays = *step == Step::Deep;
+            next
+        })
     }
 
     /// A state and that which it is as well, `**` being no component too; there are never two in a
@@ -207,8 +254,13 @@ impl Paths {
 
     /// What the patterns that end in these states say: deny wins, then the earlier rule.
     fn overlay(&self, states: &[u32]) -> Overlay {
-        let ends = states.iter().flat_map(|state| &self.states[*state as usize].ends);
-        let mut ended: Vec<&Placed> = ends.map(|rule| &self.rules[*rule as usize]).collect();
+        let states = || states.iter().map(|state| &self.states[*state as usize]);
+        let barred = |rule: &Placed| {
+            let mut barriers = states().flat_map(|state| &state.barriers);
+            barriers.any(|(layer, kind)| *kind == rule.kind && *layer != rule.layer)
+        };
+        let ends = states().flat_map(|state| &state.ends).map(|rule| &self.rules[*rule as usize]);
+        let mut ended: Vec<&Placed> = ends.filter(|rule| !rule.allow || !barred(rule)).collect();
         ended.sort_by_key(|rule| (rule.allow, rule.id));
         let mut overlay = Overlay::default();
         for rule in ended {

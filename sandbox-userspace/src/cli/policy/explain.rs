@@ -1,0 +1,203 @@
+//! `sandbox policy explain`: what would happen, by which rule, and what would turn it.
+
+use super::FAILURE;
+use super::look::{Look, Where, look};
+use crate::policy::check::address;
+use crate::policy::explain::{Answer, Asked, Change, Named, Object, Wish};
+use crate::policy::rule::{Kind, Protocol};
+use crate::sinks::escape::printable;
+use clap::{Args, ValueEnum};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit status where something is denied.
+const DENIED: u8 = 1;
+
+#[derive(Args, Debug)]
+pub(super) struct ExplainArgs {
+    /// A file, directory or unix socket, or an address with its port: `10.0.0.1:443`, `[::1]:80/udp`
+    object: OsString,
+    /// What would be done to it; all that can be done to it without this
+    #[arg(long, value_enum, value_delimiter = ',')]
+    access: Vec<AccessName>,
+    #[command(flatten)]
+    at: Where,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// An access by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum AccessName {
+    Read,
+    Write,
+    Exec,
+    Connect,
+}
+
+/// One question and its answer.
+#[derive(Debug, serde::Serialize)]
+struct Line {
+    access: AccessName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<&'static str>,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+/// Exit status 0 where all of it is allowed, 1 where something is denied.
+pub(super) fn execute(args: &ExplainArgs) -> ExitCode {
+    let found =
+        look(&args.at).map_err(|error| error.coloured()).and_then(|look| answer(args, &look));
+    match found {
+        Ok((object, lines)) => {
+            if args.json {
+                let answers = serde_json::json!({ "object": object, "answers": lines });
+                anstream::println!("{answers}");
+            } else {
+                lines.iter().for_each(|line| print(&object, line));
+            }
+            let all = lines.iter().all(|line| line.answer.allow);
+            if all { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
+        }
+        Err(error) => {
+            anstream::eprintln!("{error}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String> {
+    let asked =
+        Asked::new(&look.policy, &look.context, &look.table).map_err(|error| error.coloured())?;
+    if let Some((object, protocols)) = an_address(&args.object) {
+        let Object::Address(address, port) = &object else { return Err(String::new()) };
+        let shown = std::net::SocketAddr::new(*address, *port).to_string();
+        let ask = |protocol: &Protocol| Line {
+            access: AccessName::Connect,
+            protocol: Some(if *protocol == Protocol::Tcp { "tcp" } else { "udp" }),
+            answer: asked.explain(&object, Wish::Reach(*protocol)),
+        };
+        return Ok((shown, protocols.iter().map(ask).collect()));
+    }
+    let path = a_path(&args.object, look)?;
+    let resolved = Asked::resolve(&path)
+        .map_err(|error| format!("cannot resolve {}: {error}", path.display()))?;
+    let real = crate::kernel::mounts::to_path(&resolved);
+    let object = Object::Path(resolved);
+    let ask = |access: AccessName| {
+        let kind = match access {
+            AccessName::Read => Kind::Read,
+            AccessName::Write => Kind::Write,
+            AccessName::Exec => Kind::Execute,
+            AccessName::Connect => Kind::Connect,
+        };
+        Line { access, protocol: None, answer: asked.explain(&object, Wish::File(kind)) }
+    };
+    let is_socket = real.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
+    let all: &[AccessName] = match args.access.as_slice() {
+        [] if is_socket => &[AccessName::Connect],
+        [] => &[AccessName::Read, AccessName::Write, AccessName::Exec],
+        named => named,
+    };
+    Ok((printable(real.as_os_str().as_bytes()), all.iter().map(|access| ask(*access)).collect()))
+}
+
+/// An address with one port, as rules write it.
+fn an_address(text: &OsStr) -> Option<(Object, &'static [Protocol])> {
+    let target = address::parse(text.to_str()?).ok()?;
+    let port = (target.ports.start() == target.ports.end()).then_some(*target.ports.start())?;
+    let single = target.net.prefix_len() == target.net.max_prefix_len();
+    single.then(|| (Object::Address(target.net.addr(), port), target.protocols))
+}
+
+/// A path, from where rules begin too; relative ones from the current directory.
+fn a_path(text: &OsStr, look: &Look) -> Result<PathBuf, String> {
+    let begins = [
+        ("~", &look.context.home),
+        ("${WORKSPACE}", &look.context.workspace),
+        ("${TMPDIR}", &look.context.tmpdir),
+    ];
+    for (begin, base) in begins {
+        let rest = text.as_bytes().strip_prefix(begin.as_bytes());
+        if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/")) {
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            return Ok(base.join(OsStr::from_bytes(rest)));
+        }
+    }
+    std::path::absolute(Path::new(text))
+        .map_err(|error| format!("cannot use it as a path: {error}"))
+}
+
+fn print(object: &str, line: &Line) {
+    let Line { access, protocol, answer } = line;
+    let doing = match access {
+        AccessName::Read => "read of",
+        AccessName::Write => "write of",
+        AccessName::Exec => "execution of",
+        AccessName::Connect => "connection to",
+    };
+    let protocol = protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
+    let verdict = if answer.allow { "allowed" } else { "denied" };
+    let why = match &answer.rule {
+        Some(rule) => named(rule),
+        None if answer.allow => "no rule denies it".to_owned(),
+        None => "no rule allows it".to_owned(),
+    };
+    anstream::println!("{doing} {object}{protocol}: {verdict}: {why}");
+    if let Some(path) = &answer.by_path {
+        let path = printable(path.as_os_str().as_bytes());
+        anstream::println!("  it is the same as {path}, which is closed");
+    }
+    let turn = if answer.allow { "deny" } else { "allow" };
+    match &answer.change {
+        Change::Add { key, text } => {
+            anstream::println!("  to {turn} it: add \"{}\" to {key}", printable(text.as_bytes()));
+        }
+        Change::Remove { rule, preset: None } => {
+            anstream::println!("  to {turn} it: take away {}", named(rule));
+        }
+        Change::Remove { rule, preset: Some(preset) } => anstream::println!(
+            "  to {turn} it: except = [\"{preset}\"], and of its rules those that you want without \"{}\"",
+            printable(rule.text.as_bytes())
+        ),
+        Change::Above { rule, layer } => {
+            let by = rule.as_ref().map(|rule| format!(": {}", named(rule))).unwrap_or_default();
+            let who = match *layer {
+                "managed" => "only the administrator can allow it",
+                "project" => "the project's file closes it, until it is changed or trusted",
+                _ => "no policy can allow it",
+            };
+            anstream::println!("  {who}{by}");
+        }
+        Change::None => anstream::println!("  no single rule would {turn} it"),
+    }
+}
+
+/// A rule and where it stands.
+pub(super) fn named(rule: &Named) -> String {
+    let Named { key, text, layer, file, line } = rule;
+    let (text, file) = (printable(text.as_bytes()), printable(file.as_bytes()));
+    format!("{key} \"{text}\" ({file}:{line}, {layer})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_paths_are_told_apart() {
+        for text in ["10.0.0.1:443", "[::1]:80/udp", "127.0.0.1:1/tcp"] {
+            assert!(an_address(OsStr::new(text)).is_some(), "{text}");
+        }
+        for text in ["10.0.0.1", "10.0.0.0/8:443", "a:443", "./10.0.0.1:443", "/x", "10.0.0.1:1-2"]
+        {
+            assert!(an_address(OsStr::new(text)).is_none(), "{text}");
+        }
+    }
+}

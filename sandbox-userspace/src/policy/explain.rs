@@ -1,0 +1,283 @@
+//! Why something is allowed or denied, and what would turn it.
+//!
+//! The verdict is that of the compiled policy, which is what the kernel has. What would turn it is tried:
+//! the changed policy is compiled and asked again.
+
+use super::check::path::spelled_out;
+use super::decide::{self, Decision};
+use super::diagnostic::PolicyError;
+use super::expand::{Context, Placed, expand};
+use super::preset;
+use super::resolve::Resolver;
+use super::rule::{Kind, Origin, Policy, Protocol};
+use super::source::Source;
+use super::walk::{Walker, decision};
+use super::{compile_placed, parse};
+use crate::kernel::mounts::{Components, MountTable, to_components, to_path};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// An object by its absolute path, symbolic links resolved.
+    Path(Components),
+    /// An address.
+    Address(IpAddr, u16),
+}
+
+/// What would be done to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// An access of `[files]` or `[network.unix]`.
+    File(Kind),
+    /// Connecting and sending.
+    Reach(Protocol),
+}
+
+/// A rule as an explanation names it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Named {
+    /// `files.read.deny`.
+    pub key: &'static str,
+    /// As written.
+    pub text: String,
+    /// Who says so: `managed`, `user`, `preset` …
+    pub layer: &'static str,
+    /// The file, or `preset:NAME`.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+}
+
+impl Named {
+    /// Of a rule.
+    pub fn of(origin: &Origin) -> Self {
+        Self {
+            key: origin.key,
+            text: origin.text.clone(),
+            layer: origin.place.source.layer,
+            file: origin.place.source.name.clone(),
+            line: origin.place.source.position(origin.place.span.clone()).line,
+        }
+    }
+}
+
+/// What would turn a verdict; tried, so that it does.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub enum Change {
+    /// Add an entry to a list of the user's policy.
+    Add {
+        /// The list.
+        key: &'static str,
+        /// The entry.
+        text: String,
+    },
+    /// Take a rule away.
+    Remove {
+        /// The rule.
+        rule: Named,
+        /// The preset that it is part of, which `except` leaves out.
+        preset: Option<String>,
+    },
+    /// Nothing that the user's policy could say: a layer above denies it.
+    Above {
+        /// The rule; `None` where the layer's list does not name the object.
+        rule: Option<Named>,
+        /// The layer.
+        layer: &'static str,
+    },
+    /// Several rules together, or something that is no rule.
+    None,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Answer {
+    /// Whether it is allowed.
+    pub allow: bool,
+    /// What says so; `None` is the default.
+    pub rule: Option<Named>,
+    /// What would turn it.
+    pub change: Change,
+    /// Another path to the same object, where it is that one which is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_path: Option<PathBuf>,
+}
+
+/// A policy on this machine, ready to be asked.
+pub struct Asked<'a> {
+    policy: &'a Policy,
+    context: &'a Context,
+    table: &'a MountTable,
+    placed: Vec<Placed>,
+    compiled: super::compiled::CompiledPolicy,
+}
+
+impl<'a> Asked<'a> {
+    /// Compiles it.
+    pub fn new(
+        policy: &'a Policy,
+        context: &'a Context,
+        table: &'a MountTable,
+    ) -> Result<Self, PolicyError> {
+        let placed = expand(policy, context)?;
+        let (compiled, _) = compile_placed(policy, context, &placed, table, &[])?;
+        Ok(Self { policy, context, table, placed, compiled })
+    }
+
+    /// The path that a path leads to by symbolic links, as far as it exists.
+    pub fn resolve(path: &Path) -> io::Result<Components> {
+        let resolved = Resolver::default().resolve(&to_components(path), true)?;
+        Ok(resolved.path)
+    }
+
+    /// What the kernel would say.
+    pub fn decide(&self, object: &Object, wish: Wish) -> Decision {
+        match (object, wish) {
+            (Object::Path(path), Wish::File(kind)) => self.file(path, kind),
+            (Object::Address(address, port), Wish::Reach(protocol)) => {
+                decide::reach(self.policy, protocol, *address, *port)
+            }
+            // No object of the one kind has the other's accesses.
+            _ => Decision { allow: false, rule: 0 },
+        }
+    }
+
+    fn file(&self, path: &Components, kind: Kind) -> Decision {
+        let said = || decide::path(&self.placed, self.policy.defaults, kind, path);
+        let Some((dev, place)) = self.table.locate(path) else { return said() };
+        let rights = Walker::new(&self.compiled).walk(dev, &place, false);
+        rights.map_or_else(said, |rights| decision(rights, kind))
+    }
+
+    /// The answer with its reason and what would turn it.
+    pub fn explain(&self, object: &Object, wish: Wish) -> Answer {
+        let Decision { allow, rule } = self.decide(object, wish);
+        let origin = self.policy.origin(rule);
+        let by_path = match (object, wish) {
+            (Object::Path(path), Wish::File(kind)) if !allow => self.other_path(path, kind),
+            _ => None,
+        };
+        let rule = origin.map(Named::of);
+        Answer { allow, change: self.change(object, wish, allow, origin), rule, by_path }
+    }
+
+    /// The path by which an object is closed that is open by its own.
+    fn other_path(&self, path: &Components, kind: Kind) -> Option<PathBuf> {
+        let allows =
+            |path: &[Vec<u8>]| decide::path(&self.placed, self.policy.defaults, kind, path).allow;
+        if !allows(path) {
+            return None;
+        }
+        let (dev, place) = self.table.locate(path)?;
+        let other = self.table.views(dev, &place).map(|(_, path)| path).find(|path| !allows(path));
+        other.map(|path| to_path(&path))
+    }
+
+    fn change(&self, object: &Object, wish: Wish, allow: bool, rule: Option<&Origin>) -> Change {
+        if !allow && let Some(above) = self.above(object, wish) {
+            return above;
+        }
+        let add = Self::entry(object, wish, !allow);
+        if let Some((key, text)) = add
+            && self.turned(&self.with(key, &text), object, wish, allow)
+        {
+            return Change::Add { key, text };
+        }
+        if let Some(origin) = rule
+            && self.turned(&Some(self.without(origin.id)), object, wish, allow)
+        {
+            let file = &origin.place.source.name;
+            let preset = file.strip_prefix("preset:").filter(|name| preset::NAMES.contains(name));
+            return Change::Remove { rule: Named::of(origin), preset: preset.map(str::to_owned) };
+        }
+        Change::None
+    }
+
+    /// The layer above the user's policy that denies.
+    fn above(&self, object: &Object, wish: Wish) -> Option<Change> {
+        let denies = |ceiling: &Policy| match (object, wish) {
+            (Object::Path(path), Wish::File(kind)) => {
+                let layer = self.policy.ceilings.iter().position(|of| std::ptr::eq(of, ceiling))?;
+                let said = decide::by_layer(&self.placed, self.policy.defaults, kind, path, &[]);
+                said.get(layer + 1).filter(|said| !said.allow).map(|said| said.rule)
+            }
+            (Object::Address(address, port), Wish::Reach(protocol)) => {
+                let alone = Policy { ceilings: vec![ceiling.clone()], ..self.policy.clone() };
+                let own = Policy { ceilings: Vec::new(), ..self.policy.clone() };
+                let of = |policy| decide::reach(policy, protocol, *address, *port);
+                (of(&own).allow && !of(&alone).allow).then_some(0)
+            }
+            _ => None,
+        };
+        let found = self.policy.ceilings.iter().find_map(|ceiling| {
+            let rule = denies(ceiling)?;
+            Some((ceiling.sources.last()?.layer, rule))
+        });
+        let (layer, rule) = found?;
+        Some(Change::Above { rule: self.policy.origin(rule).map(Named::of), layer })
+    }
+
+    /// The entry that speaks of just this object.
+    fn entry(object: &Object, wish: Wish, allow: bool) -> Option<(&'static str, String)> {
+        match (object, wish) {
+            (Object::Path(path), Wish::File(kind)) => {
+                let text = to_path(path).to_str().map(spelled_out)?;
+                let key = match (kind, allow) {
+                    (Kind::Read, true) => "files.read.allow",
+                    (Kind::Read, false) => "files.read.deny",
+                    (Kind::Write, true) => "files.write.allow",
+                    (Kind::Write, false) => "files.write.deny",
+                    (Kind::Execute, true) => "files.exec.allow",
+                    (Kind::Execute, false) => "files.exec.deny",
+                    (Kind::Connect, true) => "network.unix.allow",
+                    (Kind::Connect, false) => "network.unix.deny",
+                };
+                Some((key, text))
+            }
+            (Object::Address(address, port), Wish::Reach(protocol)) if allow => {
+                let protocol = match protocol {
+                    Protocol::Tcp => "tcp",
+                    Protocol::Udp => "udp",
+                };
+                let address = match address.to_canonical() {
+                    IpAddr::V4(address) => address.to_string(),
+                    IpAddr::V6(address) => format!("[{address}]"),
+                };
+                Some(("network.allow", format!("{address}:{port}/{protocol}")))
+            }
+            _ => None,
+        }
+    }
+
+    /// The policy with one more entry.
+    fn with(&self, key: &'static str, text: &str) -> Option<Policy> {
+        let text = format!("version = 1\n{key} = [{}]\n", toml::Value::from(text));
+        parse::append(self.policy.clone(), Source::new("change", "user", text)).ok()
+    }
+
+    /// The policy without one rule.
+    fn without(&self, id: u32) -> Policy {
+        let mut policy = self.policy.clone();
+        policy.files.retain(|rule| rule.origin.id != id);
+        policy.network.retain(|rule| rule.origin.id != id);
+        policy
+    }
+
+    fn turned(&self, policy: &Option<Policy>, object: &Object, wish: Wish, allow: bool) -> bool {
+        let Some(policy) = policy else { return false };
+        // A rule that is left out leaves a gap in the numbers, which only events mind.
+        let asked = expand(policy, self.context).and_then(|placed| {
+            let compiled = compile_placed(policy, self.context, &placed, self.table, &[])?.0;
+            Ok(Asked { policy, context: self.context, table: self.table, placed, compiled })
+        });
+        asked.is_ok_and(|asked| asked.decide(object, wish).allow != allow)
+    }
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;
