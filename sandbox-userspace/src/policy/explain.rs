@@ -7,7 +7,6 @@ use super::check::path::spelled_out;
 use super::decide::{self, Decision};
 use super::diagnostic::PolicyError;
 use super::expand::{Context, Placed, expand};
-use super::preset;
 use super::resolve::Resolver;
 use super::rule::{Kind, Origin, Policy, Protocol};
 use super::source::Source;
@@ -17,6 +16,7 @@ use crate::kernel::mounts::{Components, MountTable, to_components, to_path};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +161,13 @@ impl<'a> Asked<'a> {
             (Object::Path(path), Wish::File(kind)) if !allow => self.other_path(path, kind),
             _ => None,
         };
-        let rule = origin.map(Named::of);
-        Answer { allow, change: self.change(object, wish, allow, origin), rule, by_path }
+        let change = self.change(object, wish, allow, origin);
+        // Of several that deny, the layer above counts.
+        let rule = match &change {
+            Change::Above { rule, .. } => rule.clone(),
+            _ => origin.map(Named::of),
+        };
+        Answer { allow, rule, change, by_path }
     }
 
     /// The path by which an object is closed that is open by its own.
@@ -183,16 +188,20 @@ impl<'a> Asked<'a> {
         }
         let add = Self::entry(object, wish, !allow);
         if let Some((key, text)) = add
-            && self.turned(&self.with(key, &text), object, wish, allow)
+            && self.turned(self.with(key, &text).as_ref(), object, wish, allow)
         {
             return Change::Add { key, text };
         }
-        if let Some(origin) = rule
-            && self.turned(&Some(self.without(origin.id)), object, wish, allow)
+        let Some(origin) = rule else { return Change::None };
+        let source = &origin.place.source;
+        let preset = source.name.strip_prefix("preset:").map(str::to_owned);
+        let removed = Change::Remove { rule: Named::of(origin), preset: preset.clone() };
+        let one = self.without(|rule| rule.id == origin.id);
+        let all = || self.without(|rule| Arc::ptr_eq(&rule.place.source, source));
+        if self.turned(Some(&one), object, wish, allow)
+            || preset.is_some() && self.turned(Some(&all()), object, wish, allow)
         {
-            let file = &origin.place.source.name;
-            let preset = file.strip_prefix("preset:").filter(|name| preset::NAMES.contains(name));
-            return Change::Remove { rule: Named::of(origin), preset: preset.map(str::to_owned) };
+            return removed;
         }
         Change::None
     }
@@ -259,15 +268,15 @@ impl<'a> Asked<'a> {
         parse::append(self.policy.clone(), Source::new("change", "user", text)).ok()
     }
 
-    /// The policy without one rule.
-    fn without(&self, id: u32) -> Policy {
+    /// The policy without some of its own rules.
+    fn without(&self, some: impl Fn(&Origin) -> bool) -> Policy {
         let mut policy = self.policy.clone();
-        policy.files.retain(|rule| rule.origin.id != id);
-        policy.network.retain(|rule| rule.origin.id != id);
+        policy.files.retain(|rule| !some(&rule.origin));
+        policy.network.retain(|rule| !some(&rule.origin));
         policy
     }
 
-    fn turned(&self, policy: &Option<Policy>, object: &Object, wish: Wish, allow: bool) -> bool {
+    fn turned(&self, policy: Option<&Policy>, object: &Object, wish: Wish, allow: bool) -> bool {
         let Some(policy) = policy else { return false };
         // A rule that is left out leaves a gap in the numbers, which only events mind.
         let asked = expand(policy, self.context).and_then(|placed| {

@@ -10,6 +10,7 @@ use super::trust::Trust;
 use super::{Context, compile, decide, load_text, parse};
 use proptest::prelude::*;
 use sandbox_common::subject::Mode;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -153,7 +154,7 @@ fn text(patterns: bool) -> impl Strategy<Value = String> {
             let list: Vec<&String> =
                 rules.iter().filter(|(of, _)| *of == key).map(|(_, path)| path).collect();
             if !list.is_empty() {
-                text.push_str(&format!("{key} = {list:?}\n"));
+                writeln!(text, "{key} = {list:?}").unwrap();
             }
         }
         text
@@ -255,14 +256,14 @@ fn machine() -> Machine {
 }
 
 impl Machine {
-    fn put(&self, path: &Path, text: &str) -> PathBuf {
+    fn put(path: &Path, text: &str) -> PathBuf {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
         path.to_owned()
     }
 
     fn managed(&self, name: &str, text: &str) -> PathBuf {
-        self.put(&self.setting.managed.join(name), text)
+        Self::put(&self.setting.managed.join(name), text)
     }
 
     fn over(&self) -> Result<(Policy, Option<String>), PolicyError> {
@@ -287,7 +288,7 @@ impl Machine {
 #[test]
 fn policies_and_trust_are_unwritable_whatever_the_policy_says() {
     let mut machine = machine();
-    let named = machine.put(&machine.setting.home.join("my policy.toml"), "");
+    let named = Machine::put(&machine.setting.home.join("my policy.toml"), "");
     machine.setting.named = Some(named.clone());
     let Setting { home, workspace, managed, .. } = machine.setting.clone();
     for closed in [
@@ -382,7 +383,7 @@ fn a_project_narrows_until_it_is_trusted() {
     let Setting { home, user, workspace, .. } = machine.setting.clone();
     let text =
         "version = 1\n[files]\nread.deny = ['/q']\nread.allow = ['/s/y']\nwrite.allow = ['/w']\n";
-    machine.put(&workspace.join(".sandbox.toml"), text);
+    Machine::put(&workspace.join(".sandbox.toml"), text);
     machine.managed("a.toml", "version = 1\n[files]\nread.deny = ['/s']\n");
     let (policy, notice) = machine.over().unwrap();
     assert!(notice.unwrap().contains("is not trusted"));
@@ -402,7 +403,7 @@ fn a_project_narrows_until_it_is_trusted() {
     assert!(!machine.allows(Kind::Read, Path::new("/s/y")));
 
     // One byte more, and it is another file.
-    machine.put(&workspace.join(".sandbox.toml"), &format!("{text}#"));
+    Machine::put(&workspace.join(".sandbox.toml"), &format!("{text}#"));
     assert!(machine.over().unwrap().1.is_some());
     // The same content elsewhere is not what was trusted.
     assert!(!Trust::open(&home, user).unwrap().has(&home, text));
@@ -418,7 +419,7 @@ fn a_users_own_policy_must_be_the_users() {
     let machine = machine();
     let Setting { home, user, .. } = machine.setting.clone();
     assert!(user_policy(&home, user).unwrap().is_none());
-    let file = machine.put(&home.join(".config/sandbox/policy.toml"), "version = 1\n");
+    let file = Machine::put(&home.join(".config/sandbox/policy.toml"), "version = 1\n");
     assert!(user_policy(&home, user).unwrap().is_some());
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
     let text = user_policy(&home, user).unwrap_err().to_string();

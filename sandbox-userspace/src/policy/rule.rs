@@ -185,6 +185,13 @@ pub struct Origin {
     pub place: Place,
 }
 
+impl Origin {
+    /// Whether it stands in a list of what is denied.
+    pub fn denies(&self) -> bool {
+        self.key.rsplit('.').next() == Some("deny")
+    }
+}
+
 /// One entry of the `allow` and `deny` lists of `files.*` and `network.unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRule {

@@ -3,6 +3,7 @@
 use super::diagnostic::{Diagnostic, PolicyError};
 use super::layers;
 use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -92,5 +93,9 @@ fn digest(workspace: &Path, text: &str) -> String {
     hash.update(workspace.as_os_str().as_bytes());
     hash.update([0]);
     hash.update(text.as_bytes());
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

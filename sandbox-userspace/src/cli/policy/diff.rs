@@ -97,7 +97,7 @@ fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
     let tell = |added: bool| {
         move |((key, text), (file, line)): (&(&str, &str), &(&str, u32))| Difference {
             added,
-            opens: key.ends_with(".deny") != added,
+            opens: (key.rsplit('.').next() == Some("deny")) != added,
             key: (*key).to_owned(),
             text: (*text).to_owned(),
             file: Some((*file).to_owned()),

@@ -60,7 +60,9 @@ pub(super) fn execute(args: &ExplainArgs) -> ExitCode {
                 let answers = serde_json::json!({ "object": object, "answers": lines });
                 anstream::println!("{answers}");
             } else {
-                lines.iter().for_each(|line| print(&object, line));
+                for line in &lines {
+                    print(&object, line);
+                }
             }
             let all = lines.iter().all(|line| line.answer.allow);
             if all { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
@@ -97,7 +99,12 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
             AccessName::Exec => Kind::Execute,
             AccessName::Connect => Kind::Connect,
         };
-        Line { access, protocol: None, answer: asked.explain(&object, Wish::File(kind)) }
+        let answer = asked.explain(&object, Wish::File(kind));
+        // What is run must be readable, too.
+        let read = (kind == Kind::Execute && answer.allow)
+            .then(|| asked.explain(&object, Wish::File(Kind::Read)))
+            .filter(|read| !read.allow);
+        Line { access, protocol: None, answer: read.unwrap_or(answer) }
     };
     let is_socket = real.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     let all: &[AccessName] = match args.access.as_slice() {

@@ -52,7 +52,7 @@ fn trust(args: &TrustArgs) -> Result<String, PolicyError> {
         let text = std::fs::read_to_string(&path).map_err(|error| fail(&path, error))?;
         let policy = load_text(&shown, text.clone())?;
         trust.add(&workspace, &text);
-        let opens = policy.origins().filter(|origin| !origin.key.ends_with(".deny"));
+        let opens = policy.origins().filter(|origin| !origin.denies());
         let opens: Vec<String> = opens
             .map(|origin| format!("\n  {} \"{}\"", origin.key, printable(origin.text.as_bytes())))
             .collect();
