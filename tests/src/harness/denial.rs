@@ -48,6 +48,8 @@ pub(crate) enum Why {
     Rule(&'static str, String),
     /// A rule of the preset: key and the beginning of its text.
     Preset(&'static str, &'static str),
+    /// A rule of a layer above the test's own policy: layer, key and text.
+    Above(&'static str, &'static str, String),
     /// A rule made for the workspace: key and text.
     Workspace(&'static str, String),
     /// One of these reasons, whatever the rule.
@@ -207,6 +209,13 @@ impl Denial {
                         file.starts_with("preset:") && message.contains(&format!("{file}:"))
                     })
                     && rule["line"].as_u64().is_some_and(|line| line > 0)
+            }
+            Why::Above(layer, key, text) => {
+                reason == "rule"
+                    && rule["layer"] == *layer
+                    && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && message.contains(text.as_str())
             }
             Why::Workspace(key, text) => {
                 reason == "rule"

@@ -38,11 +38,17 @@ pub(super) fn probe(words: &[String]) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => wrong(&error.to_string()),
         },
+        ["environment"] => {
+            for (name, value) in std::env::vars_os() {
+                println!("{}={}", name.display(), value.display());
+            }
+            ExitCode::SUCCESS
+        }
         ["await-signal"] => await_signal(),
         ["race", workspace, reads, writes] => crate::race::serve(workspace, reads, writes),
         ["batches", workspace] => crate::differential::serve(workspace),
         _ => wrong(
-            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | await-signal | batches … | race …",
+            "usage: probe serve | one JSON | exit N | signal N | echo | touch FILE | environment | await-signal | batches … | race …",
         ),
     }
 }

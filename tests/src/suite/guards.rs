@@ -83,17 +83,21 @@ fn own_files() -> anyhow::Result<()> {
     let papers = Place::from(ground.papers("session"));
     let engine = engines().pop().context("no engine is pinned")?;
     let pins = Place::from(engine);
-    for name in ["policy.toml", "events.jsonl"] {
+    let own = |text: String| Why::Above("sandbox", "files.write.deny", text);
+    for (name, why) in [
+        ("policy.toml", own(papers.join("policy.toml").to_string())),
+        ("events.jsonl", Why::Default),
+    ] {
         let path = papers.join(name);
         let open = Operation::Open { path: path.clone(), flags: libc::O_WRONLY };
-        session.refused(name, &open, &Denial::write(&path))?;
-        let denial = Denial::by(&["path_unlink"]).access("remove").path(&path);
+        session.refused(name, &open, &Denial::write(&path).because(why.clone()))?;
+        let denial = Denial::by(&["path_unlink"]).access("remove").path(&path).because(why);
         session.refused(name, &Operation::Unlink { path }, &denial)?;
     }
     let evil = ground.file(&ground.workspace())?;
     let over = Operation::Rename { from: evil, to: papers.join("policy.toml"), flags: 0 };
     let denial = Denial::by(&["path_rename"])
-        .because(Why::Reason(&["default", "gain"]))
+        .because(Why::Reason(&["default", "gain", "rule"]))
         .or_error(libc::EXDEV);
     session.refused("another policy over the policy", &over, &denial)?;
     let pin = pins.join("links/file_open");
@@ -110,7 +114,10 @@ fn own_files() -> anyhow::Result<()> {
         if path.is_dir() && path.ends_with(&id) {
             states += 1;
             let made = Place::from(&path).join("made");
-            let denial = Denial::by(&["path_mknod"]).access("create").path(&made);
+            let denial = Denial::by(&["path_mknod"])
+                .access("create")
+                .path(&made)
+                .because(own("/run/sandbox".to_owned()));
             session.refused("the state", &Operation::Create { path: made }, &denial)?;
         }
     }

@@ -9,6 +9,7 @@ mod doctor;
 mod engine;
 mod folding;
 mod guards;
+mod layers;
 mod limits;
 mod lsm;
 mod many;
@@ -73,6 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         overlays::trials(),
         guards::trials(),
         limits::trials(),
+        layers::trials(),
         devices::trials(),
         network::trials(),
         sockets::trials(),

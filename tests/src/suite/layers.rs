@@ -1,0 +1,347 @@
+//! Layers of policy: nobody goes beyond the administrator's, and no session writes any of them.
+
+use crate::harness::{
+    Denial, Ground, HOME, Policy, Runner, Session, Traces, Why, eventually, key, trial, verb, write,
+};
+use crate::probe::{Operation, Place};
+use anyhow::{Context as _, bail, ensure};
+use libtest_mimic::Trial;
+use sandbox_userspace::kernel::mounts::MountTable;
+use sandbox_userspace::policy::explain::{Asked, Object, Wish};
+use sandbox_userspace::policy::layers::{self, Setting};
+use sandbox_userspace::policy::rule::Kind;
+use sandbox_userspace::policy::{self, Context};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("layers::no_session_writes_a_policy", own),
+        trial("layers::the_administrators_word_stands", managed),
+        trial("layers::half_a_ceiling_starts_nothing", broken),
+        trial("layers::a_project_narrows_until_it_is_trusted", project),
+        trial("layers::variables_and_reports", variables),
+        trial("layers::what_is_explained_is_enforced", explained),
+    ]
+}
+
+const MANAGED: &str = "/etc/sandbox/managed.d";
+const TRUST: &str = "/root/.config/sandbox";
+
+/// The administrator's policy, until this is dropped.
+struct Managed;
+
+impl Managed {
+    fn put(name: &str, text: &str) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(MANAGED)?;
+        for path in [Path::new("/etc/sandbox"), Path::new(MANAGED)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+        }
+        let path = Path::new(MANAGED).join(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        // Of a machine that is thrown away.
+        let _ = std::fs::remove_dir_all("/etc/sandbox");
+    }
+}
+
+fn create(path: &Place) -> Operation {
+    Operation::Create { path: path.clone() }
+}
+
+fn read(path: &Place) -> Operation {
+    Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
+}
+
+fn above(layer: &'static str, key: &'static str, text: impl Into<String>) -> Why {
+    Why::Above(layer, key, text.into())
+}
+
+/// With a policy that opens everything.
+fn own() -> anyhow::Result<()> {
+    let ground = Ground::new("own-policies")?;
+    std::fs::create_dir_all("/etc/sandbox")?;
+    std::fs::create_dir_all(TRUST)?;
+    let _managed = Managed;
+    let policy = Policy::presets(&[]).with("files.write.allow", "/");
+    let mut session = Session::start(&ground, &policy)?;
+    let file = Place::from(session.runner_file());
+    let rules = [
+        (Place::from("/etc/sandbox/managed.d"), "/etc/sandbox".to_owned()),
+        (Place::from("/etc/sandbox/x"), "/etc/sandbox".to_owned()),
+        (Place::from(TRUST).join("trusted.json"), "~/.config/sandbox".to_owned()),
+        (Place::from(TRUST).join("policy.toml"), "~/.config/sandbox".to_owned()),
+        (Place::from("/run/sandbox/evil"), "/run/sandbox".to_owned()),
+        (ground.workspace().join(".sandbox.toml"), "${WORKSPACE}/.sandbox.toml".to_owned()),
+    ];
+    for (path, rule) in rules {
+        let denial = Denial::by(&["path_mknod"]).access("create").path(&path).because(above(
+            "sandbox",
+            "files.write.deny",
+            rule,
+        ));
+        session.refused(&path.to_string(), &create(&path), &denial)?;
+        ensure!(!path.path().exists(), "{path} was made");
+    }
+    let over = Operation::Write { path: file.clone(), text: "x".into(), flags: libc::O_WRONLY };
+    let rule = above("sandbox", "files.write.deny", file.to_string());
+    session.refused("the policy", &over, &Denial::write(&file).because(rule))?;
+    let away = Operation::Rename {
+        from: Place::from("/root/.config"),
+        to: ground.workspace().join("config"),
+        flags: 0,
+    };
+    let denial = Denial::by(&["path_rename"]).because(Why::Reason(&["rule_beneath", "rule"]));
+    session.refused("the directory above the trust", &away, &denial)?;
+    for path in [
+        Place::from("/etc/sandbox2"),
+        Place::from("/root/.config/sandbox2"),
+        ground.workspace().join("sandbox.toml"),
+        ground.outside().join("x"),
+    ] {
+        session.allowed(&path.to_string(), &create(&path))?;
+        let _ = std::fs::remove_file(path.path());
+    }
+    session.finish()
+}
+
+fn managed() -> anyhow::Result<()> {
+    let ground = Ground::new("managed")?;
+    let outside = ground.outside();
+    let (closed, open) = (ground.directory(&outside)?, ground.directory(&outside)?);
+    let secret = ground.workspace().join("a.secret");
+    let pattern = ground.workspace().join("pub").join("b.secret");
+    std::fs::create_dir(ground.workspace().join("pub").path())?;
+    for file in [&closed.join("x"), &open.join("x"), &secret, &pattern] {
+        write(file, "content")?;
+    }
+    let text = format!(
+        "version = 1\n[files]\nread.deny = [\"{closed}\", \"**/*.secret\"]\n\
+         write.allow = [\"{}\", \"{open}\"]\n",
+        ground.workspace()
+    );
+    let _managed = Managed::put("10-site.toml", &text)?;
+    // Deeper, by name, and by a pattern of its own.
+    let policy = Policy::preset()
+        .with("files.read.allow", closed.join("x").to_string())
+        .with("files.read.allow", secret.to_string())
+        .with("files.read.allow", "${WORKSPACE}/**/pub/**")
+        .with("files.write.allow", outside.to_string());
+    let mut session = Session::start(&ground, &policy)?;
+    for (path, rule) in [
+        (closed.join("x"), closed.to_string()),
+        (secret, "**/*.secret".to_owned()),
+        (pattern, "**/*.secret".to_owned()),
+    ] {
+        let why = above("managed", "files.read.deny", rule);
+        session.refused(&path.to_string(), &read(&path), &Denial::read(&path).because(why))?;
+    }
+    let made = closed.join("made");
+    let denial = Denial::by(&["path_mknod"]).access("create").path(&made);
+    session.refused("what the ceiling does not list", &create(&made), &denial)?;
+    session.allowed("what both allow to read", &read(&open.join("x")))?;
+    session.allowed("what both allow to write", &create(&open.join("made")))?;
+    session.allowed("the workspace", &create(&ground.workspace().join("made")))?;
+    let own = ground.directory(&ground.workspace())?.join("pub");
+    session.allowed("a directory", &Operation::Mkdir { path: own })?;
+    session.finish()
+}
+
+fn broken() -> anyhow::Result<()> {
+    let ground = Ground::new("broken-ceiling")?;
+    let before = Traces::now()?;
+    let runner = Runner::new(&ground, &Policy::preset())?;
+    let file = Path::new(MANAGED).join("10.toml");
+    let mode =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+    let good = "version = 1\n";
+    let cases: [(&str, &dyn Fn() -> std::io::Result<()>, &str); 6] = [
+        ("writable by others", &|| mode(&file, 0o646), "chmod go-w"),
+        ("a directory for all", &|| mode(Path::new(MANAGED), 0o777), "chmod go-w"),
+        ("another's", &|| std::os::unix::fs::chown(&file, Some(1000), None), "chown 0"),
+        ("broken", &|| std::fs::write(&file, "version = 1\n[files\n"), "10.toml:2:"),
+        ("half of it", &|| std::fs::write(&file, ""), "`version` is missing"),
+        ("no policy", &|| std::fs::write(file.with_extension("bak"), good), "is no policy"),
+    ];
+    let mut problems = Vec::new();
+    for (name, spoil, expected) in cases {
+        let _managed = Managed::put("10.toml", good)?;
+        spoil().context(name)?;
+        let mark = ground.workspace().join("started");
+        let finished = runner.probe(&["touch", &mark.to_string()], "")?;
+        if finished.code() != Some(125) || mark.path().exists() || !finished.err.contains(expected)
+        {
+            problems.push(format!("{name}: {}", finished.report()));
+        }
+    }
+    before.must_return()?;
+    let _managed = Managed::put("10.toml", good)?;
+    let finished = runner.probe(&["exit", "0"], "")?;
+    ensure!(finished.code() == Some(0), "a good one: {}", finished.report());
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+fn project() -> anyhow::Result<()> {
+    let ground = Ground::new("project")?;
+    let key = key()?;
+    let closed = ground.file(&ground.workspace())?;
+    let made = ground.outside().join("made");
+    let text = format!(
+        "version = 1\n[files]\nread.deny = [\"{closed}\"]\nread.allow = [\"{key}\"]\n\
+         write.allow = [\"{}\", \"{}\"]\n",
+        ground.outside(),
+        ground.workspace()
+    );
+    let file = ground.workspace().join(".sandbox.toml");
+    write(&file, &text)?;
+    let why = |layer| above(layer, "files.read.deny", closed.to_string());
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    session.refused("closed", &read(&closed), &Denial::read(&closed).because(why("project")))?;
+    session.refused("the key", &read(&key), &Denial::read(&key).of_key())?;
+    let denial = Denial::by(&["path_mknod"]).access("create").path(&made);
+    session.refused("outside", &create(&made), &denial)?;
+    session.allowed("inside", &create(&ground.workspace().join("made")))?;
+    session.finish()?;
+
+    let papers = ground.papers("trust");
+    let trusted = verb(&papers, &["policy", "trust", &ground.workspace().to_string()])?;
+    ensure!(trusted.code() == Some(0), "{}", trusted.report());
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    session.refused("closed", &read(&closed), &Denial::read(&closed).because(why("project")))?;
+    session.allowed("outside, trusted", &create(&made))?;
+    session.finish()?;
+
+    // One byte more is another file.
+    write(&file, &format!("{text}\n"))?;
+    std::fs::remove_file(made.path())?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    session.refused("outside, changed", &create(&made), &denial)?;
+    session.finish()?;
+    let revoked = verb(&papers, &["policy", "trust", "--revoke", &ground.workspace().to_string()])?;
+    ensure!(revoked.code() == Some(0), "{}", revoked.report());
+    std::fs::remove_dir_all(TRUST)?;
+    Ok(())
+}
+
+/// What the agent does not get; and `mode = "audit"`.
+fn variables() -> anyhow::Result<()> {
+    let ground = Ground::new("variables")?;
+    let key = key()?;
+    let runner = Runner::new(&ground, &Policy::preset())?;
+    let rules =
+        "[environment]\ndeny = [\"*_TOKEN\"]\nsecrets = \"deny\"\nallow = [\"KEPT_TOKEN\"]\n";
+    let text = format!("version = 1\nextends = [\"default\"]\nmode = \"audit\"\n{rules}");
+    std::fs::write(&runner.policy, text)?;
+    let set = [
+        ("A_TOKEN", "gone-1".to_owned()),
+        ("LOOKS", format!("ghp_{}", "gone-2".repeat(6))),
+        ("AWS_SECRET_ACCESS_KEY", "gone-3".to_owned()),
+        ("KEPT_TOKEN", "kept-1".to_owned()),
+        ("KEPT", "kept-2".to_owned()),
+    ];
+    let mut command = runner.command(&crate::harness::probe_words(&["environment"])?);
+    command.envs(set);
+    let papers = ground.papers("variables");
+    std::fs::create_dir_all(&papers)?;
+    let finished = crate::harness::capture(&mut command, &papers, "")?;
+    ensure!(finished.code() == Some(0), "{}", finished.report());
+    ensure!(!finished.out.contains("gone-"), "{}", finished.report());
+    ensure!(
+        finished.out.contains("kept-1") && finished.out.contains("kept-2"),
+        "{}",
+        finished.report()
+    );
+
+    let mut session = runner.open()?;
+    let answer = session.allowed("the key, reported only", &read(&key))?;
+    let audited = || {
+        let denials = session.events().denials_of(answer.pid);
+        denials.iter().any(|event| event["verdict"] == "audited").then_some(())
+    };
+    if eventually(Duration::from_secs(10), audited).is_none() {
+        let events = session.events().tail(5);
+        session.problem(format!("no event tells of what was let pass\n{events}"));
+    }
+    session.finish()?;
+
+    // The administrator did not say so.
+    let _managed = Managed::put("10.toml", "version = 1\n")?;
+    let mut session = Runner::new(&ground, &Policy::preset())?;
+    session.written.text = "version = 1\nextends = [\"default\"]\nmode = \"audit\"\n".into();
+    std::fs::write(&session.policy, &session.written.text)?;
+    let mut session = session.open()?;
+    session.refused("the key, under a ceiling", &read(&key), &Denial::read(&key).of_key())?;
+    session.finish()
+}
+
+/// A thousand random places, asked of `policy::explain` and of the kernel.
+fn explained() -> anyhow::Result<()> {
+    const NAMES: [&str; 7] = ["a", "b", ".env", ".git", "pub", "x.pem", "a b\n*"];
+    let ground = Ground::new("explained")?;
+    let managed = "version = 1\n[files]\nread.deny = [\"**/x.pem\", \"/root/ground/**/a/pub\"]\n";
+    let _managed = Managed::put("10.toml", managed)?;
+    let (w, o) = (ground.workspace(), ground.outside());
+    let policy = Policy::preset()
+        .with("files.read.deny", "**/a/b")
+        .with("files.read.deny", format!("{w}/b/**"))
+        .with("files.read.allow", "${WORKSPACE}/**/pub/**")
+        .with("files.read.allow", format!("{w}/b/a//"))
+        .with("files.write.deny", "${WORKSPACE}/a/.git/")
+        .with("files.write.allow", format!("{o}/./pub"));
+    let mut random = fastrand::Rng::with_seed(6);
+    let mut files = Vec::new();
+    for _ in 0..500 {
+        let mut at = if random.bool() { w.clone() } else { o.clone() };
+        for _ in 0..random.usize(1..4) {
+            at = at.join(NAMES[random.usize(..NAMES.len())]);
+        }
+        std::fs::create_dir_all(at.path())?;
+        let file = at.join(format!("{}-{}", NAMES[random.usize(..NAMES.len())], files.len()));
+        write(&file, "content")?;
+        files.push(file);
+    }
+    let runner = Runner::new(&ground, &policy)?;
+    let named = runner.policy.clone();
+    let mut session = runner.open()?;
+
+    let opened = policy::load(Some(&named))?;
+    let setting = Setting::new(Path::new(HOME), 0, w.path(), Some(&named));
+    let (opened, _) = layers::over(opened, &setting)?;
+    let (home, workspace) = (HOME.into(), w.path().to_owned());
+    let context = Context { home, workspace, tmpdir: "/nonexistent".into(), terminal: None };
+    let table = MountTable::read(None)?;
+    let asked = Asked::new(&opened, &context, &table)?;
+    let (mut counts, mut problems) = ([[0_u32; 2]; 2], Vec::new());
+    for file in &files {
+        let object = Object::Path(Asked::resolve(file.path())?);
+        for (index, (kind, flags)) in
+            [(Kind::Read, libc::O_RDONLY), (Kind::Write, libc::O_WRONLY)].into_iter().enumerate()
+        {
+            let said = asked.decide(&object, Wish::File(kind)).allow;
+            let answer = session.perform(&Operation::Open { path: file.clone(), flags })?;
+            counts[index][usize::from(said)] += 1;
+            if said != (answer.errno == 0) {
+                problems.push(format!("{kind:?} of {file}: explained as {said}, but {answer}"));
+            }
+        }
+    }
+    session.finish()?;
+    ensure!(counts.iter().flatten().all(|count| *count > 20), "too few of a kind: {counts:?}");
+    if !problems.is_empty() {
+        bail!(
+            "{} of {}: {}",
+            problems.len(),
+            2 * files.len(),
+            problems[..problems.len().min(9)].join("\n")
+        );
+    }
+    Ok(())
+}
