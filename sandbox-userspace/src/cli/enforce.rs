@@ -7,6 +7,7 @@ use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
 use crate::session::guard::Watch;
+use crate::session::live::LiveOf;
 use crate::session::mounts::{Follower, Plan};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
@@ -27,6 +28,8 @@ pub(super) struct Bpf {
     pub(super) mode: Mode,
     /// What the policy came from; taken by the one session.
     pub(super) plan: Option<Plan>,
+    /// Where changes of it come from.
+    pub(super) live: Option<LiveOf>,
 }
 
 impl Kernel for Bpf {
@@ -99,7 +102,9 @@ impl Bpf {
             .map_err(error("put the policy in force"))?;
         drop(held);
         let Some(plan) = self.plan.take() else { return Ok((ring, None)) };
-        let mut follower = Follower::new(plan, std::mem::take(&mut self.policy));
+        let live = self.live.take().map(LiveOf::begin).transpose();
+        let live = live.map_err(|error| refused("follow changes of the policy", error))?;
+        let mut follower = Follower::new(plan, std::mem::take(&mut self.policy), live);
         follower.begin(share).map_err(|error| refused("follow the mounts", error))?;
         Ok((ring, Some(Box::new(follower))))
     }

@@ -3,6 +3,7 @@
 pub mod doctor;
 mod enforce;
 pub mod engine;
+pub mod grant;
 pub mod policy;
 pub mod run;
 pub mod sessions;
@@ -36,8 +37,12 @@ enum Verb {
     Run(run::RunArgs),
     /// Show what this kernel can enforce, proved by real denials
     Doctor(doctor::DoctorArgs),
-    /// Look at policies without running anything
+    /// Look at policies, and change that of a running session
     Policy(policy::PolicyArgs),
+    /// Allow a running session something more, perhaps for some time
+    Grant(grant::GrantArgs),
+    /// Take back what a running session was granted
+    Revoke(grant::RevokeArgs),
     /// List sessions, or end one
     Sessions(sessions::SessionsArgs),
     /// Look at the programs in the kernel, or keep them loaded between sessions
@@ -67,6 +72,8 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
+        Verb::Grant(args) => grant::grant(&args),
+        Verb::Revoke(args) => grant::revoke(&args),
         Verb::Engine(args) => engine::execute(&args),
         Verb::Canary => canary::child(),
         Verb::Sessions(args) => sessions::execute(&args),

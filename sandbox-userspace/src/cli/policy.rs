@@ -1,4 +1,4 @@
-//! `sandbox policy`: look at policies without running anything.
+//! `sandbox policy`: look at policies, and change that of a running session.
 
 mod diff;
 mod explain;
@@ -35,6 +35,8 @@ enum PolicyCommand {
     Explain(explain::ExplainArgs),
     /// Print what one policy says that another one does not.
     Diff(diff::DiffArgs),
+    /// Put another policy in the place of the one that a running session has.
+    Set(super::grant::SetArgs),
     /// Let the policy of a project open what it says, as long as it stays as it is.
     Trust(trust::TrustArgs),
     /// Print the JSON schema of the language, for editors.
@@ -61,6 +63,7 @@ pub fn execute(args: &PolicyArgs) -> ExitCode {
         PolicyCommand::Show(args) => return show::execute(args),
         PolicyCommand::Explain(args) => return explain::execute(args),
         PolicyCommand::Diff(args) => return diff::execute(args),
+        PolicyCommand::Set(args) => return super::grant::set(args),
         PolicyCommand::Trust(args) => return trust::execute(args),
         PolicyCommand::Schema => {
             anstream::println!("{:#}", policy::schema::schema());

@@ -8,6 +8,7 @@ use crate::kernel::mounts::MountTable;
 use crate::policy::layers::{self, Setting};
 use crate::policy::{self, linked};
 use crate::session::cgroup::CgroupTree;
+use crate::session::live::LiveOf;
 use crate::session::mounts::{Changes, Plan, SharedTable};
 use crate::session::orphan::{self, Finding};
 use crate::session::run::{Request, RunError};
@@ -15,7 +16,7 @@ use crate::session::state::{RUN, Registry};
 use crate::session::user::User;
 use crate::session::{SessionId, host, run, tempdir, terminal};
 use crate::sinks::escape::printable;
-use crate::sinks::explain::Explainer;
+use crate::sinks::explain::{Explainer, SharedRules};
 use crate::sinks::{Level, Output};
 use sandbox_common::subject::Mode;
 use std::ffi::OsString;
@@ -122,6 +123,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
+    let plain = policy.clone();
     let (policy, refusal) =
         policy::worktree::extend(policy, &context, user.uid).map_err(bad_policy)?;
     if let Some(refusal) = refusal {
@@ -155,7 +157,9 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let show = move |dev, components: &[Vec<u8>]| {
         shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
     };
-    output.explain_with(Explainer::new(id.clone(), compiled.rules.clone(), Box::new(show)));
+    let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
+    output.explain_with(Explainer::new(id.clone(), rules.clone(), Box::new(show)));
+    let live = LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: plain, rules };
     let request = Request {
         id,
         registry: registry.clone(),
@@ -170,8 +174,18 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     };
     let Facts { layout, way, hooks, .. } = facts;
     let plan = Some(Plan { policy, context, placed, table, changes, registry: registry.clone() });
-    let mut kernel =
-        Bpf { registry, engines, tree, layout, way, hooks, mode, policy: compiled, plan };
+    let mut kernel = Bpf {
+        registry,
+        engines,
+        tree,
+        layout,
+        way,
+        hooks,
+        mode,
+        policy: compiled,
+        plan,
+        live: Some(live),
+    };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
 }
 

@@ -169,6 +169,34 @@ enum What {
 }
 
 impl Denial {
+    /// The rule.
+    pub const fn rule(&self) -> u32 {
+        match &self.what {
+            What::Place { rule, .. } => *rule,
+            What::Pattern(placed) => placed.id,
+        }
+    }
+
+    /// The same by the number that the rule has in another policy.
+    #[must_use]
+    pub fn of_rule(mut self, id: u32) -> Self {
+        match &mut self.what {
+            What::Place { rule, .. } => *rule = id,
+            What::Pattern(placed) => placed.id = id,
+        }
+        self
+    }
+
+    /// Whether it is about just this place.
+    pub fn is_of(&self, of: u32, at: &[Vec<u8>], of_kind: Kind) -> bool {
+        match &self.what {
+            What::Place { place, kind, .. } => {
+                self.dev == of && place == at && *kind == of_kind && self.layer == 0
+            }
+            What::Pattern(_) => false,
+        }
+    }
+
     fn pattern(&self) -> Option<Anchored> {
         match &self.what {
             What::Place { .. } => None,

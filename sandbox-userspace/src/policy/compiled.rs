@@ -33,7 +33,7 @@ pub struct CompiledPolicy {
     pub ports: Vec<PortEntry>,
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
-    /// Rules by id; `rules[0]` has id 1.
+    /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,
 }
 

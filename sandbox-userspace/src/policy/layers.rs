@@ -72,10 +72,19 @@ impl Setting {
 /// The policy file that holds where none is named, if the user has one: it must belong to the user or
 /// to root, and nobody else may write it.
 pub fn user_policy(home: &Path, user: u32) -> Result<Option<Policy>, PolicyError> {
+    user_policy_after(home, user, 0)
+}
+
+/// The same; its rules are numbered from the one after `numbered`.
+pub fn user_policy_after(
+    home: &Path,
+    user: u32,
+    numbered: u32,
+) -> Result<Option<Policy>, PolicyError> {
     let path = home.join(USER);
     let Some(text) = read(&path, &[0, user])? else { return Ok(None) };
     let source = Source::new(path.display().to_string(), super::USER_LAYER, text);
-    parse::parse(source).map(Some)
+    parse::parse_after(source, numbered).map(Some)
 }
 
 /// Puts the ceilings over a policy. The text says where a project's file only narrows.

@@ -49,6 +49,8 @@ use std::path::Path;
 
 /// The layer of a policy file that a user names.
 const USER_LAYER: &str = "user";
+/// The layer of a rule that a running session was given.
+pub const GRANT_LAYER: &str = "grant";
 
 /// Reads and checks a policy: a file, or a preset where no file has this name; without one, the preset
 /// `default`.
@@ -63,6 +65,20 @@ pub fn load(path: Option<&Path>) -> Result<Policy, PolicyError> {
         })?,
     };
     parse::parse(source)
+}
+
+/// As [`load`], of a policy that takes the place of another one: its rules have numbers of their own.
+pub fn load_after(path: &Path, numbered: u32) -> Result<Policy, PolicyError> {
+    match path.to_str().and_then(preset::source) {
+        Some(preset) if !path.exists() => parse::parse_after(preset, numbered),
+        _ => parse::parse_after(read(path)?, numbered),
+    }
+}
+
+/// A policy with one more rule, which stands in `key`; `name` is what events call its text.
+pub fn grant(policy: Policy, name: &str, key: &str, rule: &str) -> Result<Policy, PolicyError> {
+    let text = format!("version = 1\n{key} = [{}]\n", toml::Value::from(rule));
+    parse::append(policy, Source::new(name, GRANT_LAYER, text))
 }
 
 /// Reads a preset; `None` where none has this name.

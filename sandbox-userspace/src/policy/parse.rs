@@ -37,8 +37,14 @@ pub(super) const WORDS: [(&str, &[&str]); 4] = [
 
 /// Reads a policy and the presets that it extends, these first.
 pub(super) fn parse(source: Source) -> Result<Policy, PolicyError> {
+    parse_after(source, 0)
+}
+
+/// The same; its rules are numbered from the one after `numbered`.
+pub(super) fn parse_after(source: Source, numbered: u32) -> Result<Policy, PolicyError> {
     let source = Arc::new(source);
     let mut layers = Layers::default();
+    layers.policy.numbered = numbered;
     excepted(&source, &mut Vec::new(), &mut layers.presets);
     layers.read(&source);
     layers.finish()
@@ -60,9 +66,12 @@ pub(super) fn append(policy: Policy, source: Source) -> Result<Policy, PolicyErr
 pub(super) fn limit(mut policy: Policy, source: Source) -> Result<Policy, PolicyError> {
     let source = Arc::new(source);
     let mut layers = Layers { count: policy.count(), ..Layers::default() };
+    layers.policy.numbered = policy.numbered;
     excepted(&source, &mut Vec::new(), &mut layers.presets);
     layers.read(&source);
-    policy.ceilings.push(layers.finish()?);
+    let ceiling = layers.finish()?;
+    policy.numbered = ceiling.numbered;
+    policy.ceilings.push(ceiling);
     Ok(policy)
 }
 
@@ -84,6 +93,7 @@ fn excepted(source: &Arc<Source>, seen: &mut Vec<String>, found: &mut Vec<String
 #[derive(Default)]
 struct Layers {
     policy: Policy,
+    /// How many rules there are, of all layers.
     count: usize,
     /// Names of the presets read so far, and of those that shall not be: two that extend the same
     /// third one have its rules once.
@@ -148,7 +158,8 @@ impl Layers {
     fn add(&mut self, key: RuleKey, entry: Entry) -> Result<(), Diagnostic> {
         let Entry { text, place } = entry;
         self.count += 1;
-        let Some(id) = u32::try_from(self.count).ok().filter(|_| self.count <= RULES) else {
+        let id = self.policy.numbered.checked_add(1).filter(|_| self.count <= RULES);
+        let Some(id) = id else {
             // One diagnostic is enough: the rest of the rules is beyond the limit too.
             if self.count > RULES + 1 {
                 return Ok(());
@@ -158,6 +169,7 @@ impl Layers {
                 "name directories instead of the files in them, or extend fewer presets",
             ));
         };
+        self.policy.numbered = id;
         let fail = |problem: Problem| place.error(problem.message, problem.help);
         match key {
             RuleKey::Files(key, kind, allow) => {

@@ -30,6 +30,8 @@ pub struct Policy {
     pub sources: Vec<Arc<Source>>,
     /// The keys that a text of it has, empty lists too: of [`LIST_KEYS`](super::LIST_KEYS), and `mode`.
     pub said: BTreeSet<&'static str>,
+    /// The highest number that a rule of it got, or one that is not part of it any more.
+    pub numbered: u32,
     /// What no rule of this policy goes beyond, see [`layers`](super::layers).
     pub ceilings: Vec<Policy>,
 }
@@ -45,6 +47,7 @@ impl Default for Policy {
             mode: Mode::Enforce,
             sources: Vec::new(),
             said: BTreeSet::new(),
+            numbered: 0,
             ceilings: Vec::new(),
         }
     }

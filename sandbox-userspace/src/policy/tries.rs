@@ -26,7 +26,7 @@ pub(super) struct Tries<'a> {
     pub(super) anchored: Vec<&'a Anchored>,
     /// By `s_dev`.
     pub(super) by_dev: BTreeMap<u32, Trie>,
-    /// By id less 1.
+    /// By id.
     origins: Vec<&'a Origin>,
     pub(super) errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Diagnostic>,
@@ -267,7 +267,8 @@ impl<'a> Tries<'a> {
     }
 
     pub(super) fn origin(&self, id: u32) -> Option<&'a Origin> {
-        self.origins.get(id.checked_sub(1)? as usize).copied()
+        let found = self.origins.binary_search_by_key(&id, |origin| origin.id);
+        found.ok().map(|index| self.origins[index])
     }
 
     pub(super) fn error(&mut self, rule: u32, message: String, help: impl Into<String>) {
@@ -330,7 +331,7 @@ pub(super) fn kinds_and_parts() -> impl Iterator<Item = (Kind, Part)> {
     Kind::ALL.into_iter().flat_map(|kind| Part::ALL.map(|part| (kind, part)))
 }
 
-/// Of all rules by id, which are the numbers from 1.
+/// Of all rules, by id.
 pub(super) fn origins(policy: &Policy) -> Vec<&Origin> {
     let mut origins: Vec<&Origin> = policy.origins().collect();
     origins.sort_by_key(|origin| origin.id);

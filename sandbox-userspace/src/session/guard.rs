@@ -5,6 +5,7 @@ use super::state::{Held, Registry};
 use crate::engine::events::{DecodeError, Record, Ring};
 use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Share};
 use crate::policy::compiled::CompiledPolicy;
+use rustix::event::PollFlags;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
@@ -134,8 +135,18 @@ impl Source for Ring {
 
 /// What has to be followed while a session runs.
 pub trait Watch {
-    /// `POLLPRI` or `POLLERR` when something changed.
-    fn wait_on(&self) -> BorrowedFd<'_>;
-    /// Brings the session's policy up to date; the texts are for people.
-    fn follow(&mut self, guard: &mut dyn Guard) -> Vec<String>;
+    /// What to wait on, and for what: something changed.
+    fn wait_on(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
+    /// Brings the session's policy up to date; `woken` are the numbers of those of [`wait_on`](Self::wait_on)
+    /// that something came for. The texts are for people.
+    fn follow(&mut self, guard: &mut dyn Guard, woken: &[usize]) -> Vec<Told>;
+}
+
+/// Something that people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It went as it should.
+    Info(String),
+    /// It did not.
+    Warning(String),
 }

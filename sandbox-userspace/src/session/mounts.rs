@@ -4,13 +4,17 @@
 //! to it: read as the policy's default, never written. This makes it known: the mount table is read again,
 //! the same rules are compiled for it, and the new policy takes the place of the old in one step.
 
-use super::guard::{Guard, Watch};
+use super::guard::{Guard, Told, Watch};
+use super::live::{Live, Next};
 use super::state::Registry;
 use crate::engine::EngineError;
-use crate::kernel::mounts::{MountError, MountTable};
+use crate::kernel::mounts::{Components, MountError, MountTable};
 use crate::policy::compiled::CompiledPolicy;
 use crate::policy::expand::Placed;
-use crate::policy::{Context, Denial, Policy, PolicyError, compile_placed, denials};
+use crate::policy::rule::{Kind, Origin};
+use crate::policy::{
+    Context, Denial, GRANT_LAYER, Policy, PolicyError, compile_placed, denials, linked,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -67,6 +71,8 @@ pub struct Follower {
     policy: CompiledPolicy,
     /// What was denied under the tables so far, with the era of the superblock.
     denied: HashMap<Denial, u32>,
+    /// Where changes of the policy come from.
+    live: Option<Live>,
 }
 
 /// The mounts could not be followed.
@@ -90,8 +96,70 @@ pub enum FollowError {
 impl Follower {
     /// `policy` was compiled from the plan's table and is in force for the session, its
     /// [`eras`](CompiledPolicy::eras) are those that it was entered under.
-    pub fn new(plan: Plan, policy: CompiledPolicy) -> Self {
-        Self { plan, policy, denied: HashMap::new() }
+    pub fn new(plan: Plan, policy: CompiledPolicy, live: Option<Live>) -> Self {
+        Self { plan, policy, denied: HashMap::new(), live }
+    }
+
+    /// Puts another policy in the place of the present one, or leaves all as it is.
+    fn change(&mut self, guard: &mut dyn Guard, live: &mut Live, next: Next) -> Option<Told> {
+        let Plan { policy, placed, context, .. } = &self.plan;
+        let (policy, placed) = match Live::tie(&next, context, policy, placed, live.user()) {
+            Ok(tied) => tied,
+            Err(why) => return live.refuse(next, &why).map(Told::Warning),
+        };
+        let denied = self.still_denied(&policy, &placed);
+        let linked = linked::find(&placed, policy.defaults, &self.table(), linked::ENTRIES).files;
+        let policy = std::mem::replace(&mut self.plan.policy, policy);
+        let placed = std::mem::replace(&mut self.plan.placed, placed);
+        let denied = std::mem::replace(&mut self.denied, denied);
+        let linked = std::mem::replace(&mut self.policy.linked, linked);
+        match self.try_follow(guard) {
+            Ok(_) => Some(Told::Info(live.keep(next, &self.policy.rules))),
+            Err(error) => {
+                (self.plan.policy, self.plan.placed) = (policy, placed);
+                (self.denied, self.policy.linked) = (denied, linked);
+                live.refuse(next, &error.to_string()).map(Told::Warning)
+            }
+        }
+    }
+
+    /// What was denied under former tables by rules that are still there.
+    fn still_denied(&self, policy: &Policy, placed: &[Placed]) -> HashMap<Denial, u32> {
+        let key =
+            |origin: &Origin| (origin.key, origin.text.clone(), origin.place.source.name.clone());
+        let before: HashMap<u32, _> =
+            self.plan.policy.origins().map(|origin| (origin.id, key(origin))).collect();
+        let now: HashMap<_, u32> =
+            policy.origins().map(|origin| (key(origin), origin.id)).collect();
+        let table = self.table();
+        // What a grant opened.
+        let kept: HashSet<(u32, &Components, Kind)> = placed
+            .iter()
+            .filter(|rule| rule.allow && rule.layer == 0 && rule.tail.is_empty())
+            .map(|rule| (rule.id, &rule.path, rule.kind))
+            .collect();
+        let opened: Vec<(u32, Components, Kind)> = kept
+            .into_iter()
+            .filter(|(id, ..)| {
+                let origin = policy.origin(*id);
+                origin.is_some_and(|origin| origin.place.source.layer == GRANT_LAYER)
+            })
+            .filter_map(|(_, path, kind)| {
+                let (dev, place) = table.locate(path)?;
+                Some((dev, place, kind))
+            })
+            .collect();
+        let of_now = |(denial, era): (&Denial, &u32)| {
+            let id = match denial.rule() {
+                // The default of a ceiling.
+                0 => 0,
+                rule => *now.get(before.get(&rule)?)?,
+            };
+            let is_opened =
+                opened.iter().any(|(dev, place, kind)| denial.is_of(*dev, place, *kind));
+            (!is_opened).then(|| (denial.clone().of_rule(id), *era))
+        };
+        self.denied.iter().filter_map(of_now).collect()
     }
 
     /// To be called before the first member runs: brings the policy up to date where the table changed
@@ -152,17 +220,39 @@ impl Follower {
 }
 
 impl Watch for Follower {
-    fn wait_on(&self) -> BorrowedFd<'_> {
-        self.plan.changes.0.as_fd()
+    fn wait_on(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut wait = vec![(self.plan.changes.0.as_fd(), PollFlags::PRI)];
+        let live = self.live.iter().flat_map(Live::wait_on);
+        wait.extend(live.map(|fd| (fd, PollFlags::IN)));
+        wait
     }
 
-    fn follow(&mut self, guard: &mut dyn Guard) -> Vec<String> {
-        match self.try_follow(guard) {
-            Ok(warnings) => warnings,
-            Err(error) => vec![format!(
-                "the mounts changed and the policy could not follow them: {error}; what was mounted \
-                 since stays unknown to it: nothing is written there"
-            )],
+    fn follow(&mut self, guard: &mut dyn Guard, woken: &[usize]) -> Vec<Told> {
+        let mut told = Vec::new();
+        if woken.contains(&0) {
+            match self.try_follow(guard) {
+                Ok(warnings) => told.extend(warnings.into_iter().map(Told::Warning)),
+                Err(error) => told.push(Told::Warning(format!(
+                    "the mounts changed and the policy could not follow them: {error}; what was \
+                     mounted since stays unknown to it: nothing is written there"
+                ))),
+            }
         }
+        if woken.iter().any(|number| *number > 0)
+            && let Some(mut live) = self.live.take()
+        {
+            for due in live.due() {
+                match due {
+                    Ok(next) => told.extend(self.change(guard, &mut live, next)),
+                    Err(text) => {
+                        let text = format!("the policy stays as it was: {text}");
+                        told.push(Told::Warning(text));
+                    }
+                }
+            }
+            live.alarm();
+            self.live = Some(live);
+        }
+        told
     }
 }

@@ -1,6 +1,7 @@
 //! One session from the first file to the last: made, supervised, taken down.
 
 use super::cgroup::{Cgroup, CgroupError, CgroupTree};
+use super::guard::Told;
 use super::launch::{Launch, LaunchError, launch};
 use super::process::Stat;
 use super::program::{self, ProgramError};
@@ -194,7 +195,8 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
         output.started(&id, &cgroup.path, &pins, agent.pid.as_raw_nonzero().get());
         let mut heard = |heard| match heard {
             Heard::Record(record) => output.record(record),
-            Heard::Warning(text) => output.notice(Level::Warning, &text),
+            Heard::Told(Told::Warning(text)) => output.notice(Level::Warning, &text),
+            Heard::Told(Told::Info(text)) => output.notice(Level::Info, &text),
         };
         supervise(&mut agent, &signals, enforced, &mut heard).map_err(RunError::Supervise)
     })();

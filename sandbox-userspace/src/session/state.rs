@@ -215,7 +215,14 @@ impl Registry {
         self.directory(id).exists()
     }
 
-    fn directory(&self, id: &SessionId) -> PathBuf {
+    /// Writes down what the rules of a running session are now; for its supervisor.
+    pub fn set_rules(&self, id: &SessionId, rules: Vec<Rule>) -> Result<(), StateError> {
+        let state = self.read(id)?;
+        write(&self.directory(id), &State { rules, ..state })
+    }
+
+    /// Where what belongs to a session is written down.
+    pub fn directory(&self, id: &SessionId) -> PathBuf {
         self.root.join(id.as_str())
     }
 }
@@ -230,18 +237,7 @@ pub struct Entry {
 impl Entry {
     /// Replaces the state as a whole.
     pub fn write(&self, state: &State) -> Result<(), StateError> {
-        let new = self.directory.join("session.json.new");
-        let text = serde_json::to_vec_pretty(state)
-            .map_err(|error| io_error("write", &new)(error.into()))?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(io_error("create", &new))?;
-        file.write_all(&text).map_err(io_error("write", &new))?;
-        fs::rename(&new, self.directory.join(FILE)).map_err(io_error("rename", &new))
+        write(&self.directory, state)
     }
 
     /// Removes all that is written down about the session. Step by step, hence the proof: nobody
@@ -249,6 +245,22 @@ impl Entry {
     pub fn remove(self, _held: &Held) -> Result<(), StateError> {
         fs::remove_dir_all(&self.directory).map_err(io_error("remove", &self.directory))
     }
+}
+
+/// Replaces the state in a directory as a whole.
+fn write(directory: &Path, state: &State) -> Result<(), StateError> {
+    let new = directory.join("session.json.new");
+    let text =
+        serde_json::to_vec_pretty(state).map_err(|error| io_error("write", &new)(error.into()))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(io_error("create", &new))?;
+    file.write_all(&text).map_err(io_error("write", &new))?;
+    fs::rename(&new, directory.join(FILE)).map_err(io_error("rename", &new))
 }
 
 /// Whether somebody holds a lock.
@@ -264,7 +276,7 @@ fn lock_file(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::session) mod tests {
     use super::*;
 
     pub(in crate::session) fn state(id: &str) -> State {

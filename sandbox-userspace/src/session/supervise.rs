@@ -1,5 +1,6 @@
 //! While the agent runs: pass signals on, hand the terminal to and fro, read the ring.
 
+use super::guard::Told;
 use super::launch::Agent;
 use super::resources::Enforced;
 use super::signals::{Arrived, Signals};
@@ -18,7 +19,7 @@ pub enum Heard {
     /// A denial, or one that could not be read.
     Record(Result<Record, DecodeError>),
     /// Something the user should know.
-    Warning(String),
+    Told(Told),
 }
 
 /// How the agent's command ended.
@@ -85,27 +86,29 @@ fn watch(
                 stopped(agent, signals, signal)?;
             }
         }
-        if wait(signals, enforced)?
+        let woken = wait(signals, enforced)?;
+        if !woken.is_empty()
             && let Enforced { guard, watch: Some(watch), .. } = enforced
         {
-            for text in watch.follow(guard.as_mut()) {
-                heard(Heard::Warning(text));
+            for told in watch.follow(guard.as_mut(), &woken) {
+                heard(Heard::Told(told));
             }
         }
     }
 }
 
-/// Waits for anything to happen. True when what is watched changed.
-fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<bool> {
+/// Waits for anything to happen. The numbers of what is watched for which something came.
+fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<Vec<usize>> {
     let ring = enforced.source.wait_on();
-    let watched = enforced.watch.as_ref().map(|watch| watch.wait_on());
+    let watched = enforced.watch.as_ref().map(|watch| watch.wait_on()).unwrap_or_default();
     let mut wait = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&ring, PollFlags::IN)];
-    wait.extend(watched.as_ref().map(|fd| PollFd::new(fd, PollFlags::PRI)));
+    wait.extend(watched.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
     match poll(&mut wait, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(wait.get(2).is_some_and(|fd| !fd.revents().is_empty()))
+    let woken = wait[2..].iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(woken.map(|(number, _)| number).collect())
 }
 
 fn pass_on(agent: &mut Agent, Arrived { signal, kernel }: Arrived) -> io::Result<()> {

@@ -17,14 +17,18 @@ use sandbox_common::subject::Mode;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Where an object of a superblock (`s_dev`, components from its root) is mounted.
 pub type Show = Box<dyn Fn(u32, &[Vec<u8>]) -> Option<PathBuf>>;
 
+/// The rules of a session by id: those that are in force and those that were.
+pub type SharedRules = Arc<RwLock<Vec<Rule>>>;
+
 /// Explains the records of one session.
 pub struct Explainer {
     session: SessionId,
-    rules: Vec<Rule>,
+    rules: SharedRules,
     show: Show,
     /// What to add to `CLOCK_BOOTTIME` to get the time of day.
     boot: SignedDuration,
@@ -32,7 +36,7 @@ pub struct Explainer {
 
 impl Explainer {
     /// For a session whose rules, by id, are these and whose mounts `show` knows.
-    pub fn new(session: SessionId, rules: Vec<Rule>, show: Show) -> Self {
+    pub fn new(session: SessionId, rules: SharedRules, show: Show) -> Self {
         let now = Timestamp::now().as_duration();
         let since_boot = clock_gettime(ClockId::Boottime);
         // Nanoseconds of a timespec are below a thousand million.
@@ -81,8 +85,9 @@ impl Explainer {
         if id == 0 {
             return None;
         }
-        let known = self.rules.binary_search_by_key(&id, |rule| rule.id);
-        let known = known.ok().map(|index| &self.rules[index]);
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let known = rules.binary_search_by_key(&id, |rule| rule.id);
+        let known = known.ok().map(|index| &rules[index]);
         Some(known.map_or(RuleRef::Unknown { id }, |rule| RuleRef::Known(rule.clone())))
     }
 

@@ -28,6 +28,7 @@ fn explainer() -> Explainer {
         path.extend(names.iter().map(|name| std::ffi::OsStr::from_bytes(name)));
         Some(path)
     };
+    let rules = Arc::new(RwLock::new(rules));
     Explainer::new("0123abcd".parse().unwrap(), rules, Box::new(show))
 }
 

@@ -14,7 +14,7 @@ use sandbox_userspace::session::resources::Enforced;
 use sandbox_userspace::session::run::{Kernel, Request, RunError, run};
 use sandbox_userspace::session::state::{Held, Registry};
 use sandbox_userspace::session::user::User;
-use sandbox_userspace::sinks::explain::Explainer;
+use sandbox_userspace::sinks::explain::{Explainer, SharedRules};
 use sandbox_userspace::sinks::{Level, Output};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -51,7 +51,7 @@ pub(crate) fn main() -> Option<ExitCode> {
     let show = |_, names: &[Vec<u8>]| {
         Some(PathBuf::from(String::from_utf8_lossy(&names.concat()).into_owned()))
     };
-    output.explain_with(Explainer::new(request.id.clone(), Vec::new(), Box::new(show)));
+    output.explain_with(Explainer::new(request.id.clone(), SharedRules::default(), Box::new(show)));
     Some(match run(request, &mut StandIn { place }, &mut output) {
         Ok(code) => code.into(),
         Err(error) => {

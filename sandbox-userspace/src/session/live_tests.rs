@@ -1,0 +1,294 @@
+use super::super::guard::{Guard, Told, Watch as _};
+use super::super::mounts::{Changes, Follower, Plan, SharedTable};
+use super::super::request::ask;
+use super::super::state::{Entry, Held, tests::state};
+use super::*;
+use crate::engine::{Aside, EngineError};
+use crate::kernel::mounts::{MountTable, to_components};
+use crate::policy::compiled::CompiledPolicy;
+use crate::policy::rule::Kind;
+use crate::policy::walk::{Walker, decision};
+use crate::policy::{compile_placed, load_text};
+use rustix::event::{PollFd, poll};
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::RwLock;
+
+/// The kernel side of nothing: keeps what it is given.
+#[derive(Default)]
+struct Kept(Option<CompiledPolicy>, usize);
+
+impl Guard for Kept {
+    fn label(&self, _: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
+        Ok(None)
+    }
+    fn dismiss(&mut self, _: u64, _: &Held) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn detach(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn eras(&mut self, devs: &[u32]) -> Result<HashMap<u32, u32>, EngineError> {
+        Ok(devs.iter().map(|dev| (*dev, 0)).collect())
+    }
+    fn replace(
+        &mut self,
+        _: &Registry,
+        new: &CompiledPolicy,
+        usable: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, EngineError> {
+        if !usable() {
+            return Ok(false);
+        }
+        (self.0, self.1) = (Some(new.clone()), self.1 + 1);
+        Ok(true)
+    }
+    fn lost(&self) -> Result<u64, EngineError> {
+        Ok(0)
+    }
+    fn remove(self: Box<Self>, _: &Held) -> Result<Option<Aside>, EngineError> {
+        Ok(None)
+    }
+}
+
+struct Machine {
+    _guard: tempfile::TempDir,
+    _entry: Entry,
+    dir: PathBuf,
+    registry: Registry,
+    id: SessionId,
+    follower: Follower,
+    kept: Kept,
+    rules: SharedRules,
+}
+
+const OWN: &str = "version = 1\n[files]\nread.deny = ['@/s/**', '@/t', '**/.env']\n\
+                   write.allow = ['@/w/**']\n[network]\nallow = ['10.0.0.0/8']\n";
+
+fn machine() -> Machine {
+    let guard = tempfile::tempdir().unwrap();
+    let dir = guard.path().canonicalize().unwrap();
+    for name in ["etc/sandbox/managed.d", "home", "w", "s/deep", "run", "m"] {
+        std::fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    for name in ["etc/sandbox", "etc/sandbox/managed.d"] {
+        std::fs::set_permissions(dir.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let managed = format!("version = 1\n[files]\nread.deny = ['{}/m']\n", dir.display());
+    let file = dir.join("etc/sandbox/managed.d/a.toml");
+    std::fs::write(&file, managed).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let named = dir.join("policy.toml");
+    std::fs::write(&named, OWN.replace('@', &dir.display().to_string())).unwrap();
+    let user = rustix::process::geteuid().as_raw();
+    let setting = Setting {
+        managed: dir.join("etc/sandbox/managed.d"),
+        root: user,
+        home: dir.join("home"),
+        user,
+        workspace: dir.join("w"),
+        named: Some(named.clone()),
+    };
+    let registry = Registry::open(dir.join("run")).unwrap();
+    let state = state("0123abcd");
+    let entry = registry.enter(&state).unwrap();
+    let policy = policy::load(Some(&named)).unwrap();
+    let (policy, _) = layers::over(policy, &setting).unwrap();
+    let context = Context {
+        home: dir.join("home"),
+        workspace: dir.join("w"),
+        tmpdir: dir.join("tmp"),
+        terminal: None,
+    };
+    let changes = Changes::open().unwrap();
+    let table = MountTable::read(None).unwrap();
+    let placed = expand(&policy, &context).unwrap();
+    let (compiled, _) = compile_placed(&policy, &context, &placed, &table, &[]).unwrap();
+    let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
+    let of = LiveOf {
+        registry: registry.clone(),
+        id: state.id.clone(),
+        setting,
+        policy: policy.clone(),
+        rules: rules.clone(),
+    };
+    let live = of.begin().unwrap();
+    let table = SharedTable::new(RwLock::new(table));
+    let plan = Plan { policy, context, placed, table, changes, registry: registry.clone() };
+    let mut follower = Follower::new(plan, compiled, Some(live));
+    let mut kept = Kept::default();
+    follower.begin(&mut kept).unwrap();
+    let id = state.id;
+    let mut machine =
+        Machine { _guard: guard, _entry: entry, dir, registry, id, follower, kept, rules };
+    // So that something is kept.
+    machine.follower.follow(&mut machine.kept, &[0]);
+    machine
+}
+
+impl Machine {
+    /// Waits for something to follow.
+    fn follow(&mut self) -> Vec<Told> {
+        let wait = self.follower.wait_on();
+        let mut fds: Vec<_> = wait.iter().map(|(fd, flags)| PollFd::new(fd, *flags)).collect();
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        poll(&mut fds, Some(&patience)).unwrap();
+        let woken: Vec<usize> =
+            (0..fds.len()).filter(|number| !fds[*number].revents().is_empty()).collect();
+        assert!(!woken.is_empty(), "nothing comes");
+        drop(fds);
+        drop(wait);
+        self.follower.follow(&mut self.kept, &woken)
+    }
+
+    /// Follows until something is told of.
+    fn told(&mut self) -> Told {
+        loop {
+            if let Some(told) = self.follow().into_iter().next() {
+                return told;
+            }
+        }
+    }
+
+    fn ask(&mut self, request: Request) -> Answer {
+        let (registry, id) = (self.registry.clone(), self.id.clone());
+        let asking = std::thread::spawn(move || ask(&registry, &id, &request).unwrap());
+        while !asking.is_finished() {
+            if std::fs::read_dir(self.registry.directory(&self.id))
+                .unwrap()
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().starts_with("request-"))
+            {
+                self.follow();
+            }
+        }
+        asking.join().unwrap()
+    }
+
+    fn grant(&mut self, key: &str, rule: &str, seconds: Option<u64>) -> Answer {
+        let rule = rule.replace('@', &self.dir.display().to_string());
+        self.ask(Request::Grant { key: key.to_owned(), rule, seconds })
+    }
+
+    fn allows(&self, kind: Kind, path: &str) -> bool {
+        let policy = self.kept.0.as_ref().unwrap();
+        let table = MountTable::read(None).unwrap();
+        let (dev, place) = table.locate(&to_components(&self.dir.join(path))).unwrap();
+        decision(Walker::new(policy).walk(dev, &place, false).unwrap(), kind).allow
+    }
+}
+
+#[test]
+fn a_grant_opens_the_place_that_it_names_and_is_taken_back() {
+    let mut machine = machine();
+    for (path, rule) in [("s/deep", "@/s/deep"), ("s", "@/s"), ("t", "@/t"), ("w/.env", "@/w/.env")]
+    {
+        assert!(path == "s" || !machine.allows(Kind::Read, path), "{path}");
+        let answer = machine.grant("files.read.allow", rule, None);
+        assert!(answer.done, "{answer:?}");
+        assert!(machine.allows(Kind::Read, path), "{path}");
+    }
+    assert!(machine.allows(Kind::Read, "s/x"));
+    assert!(!machine.allows(Kind::Read, "x/.env"));
+    assert!(!machine.allows(Kind::Write, "v"));
+    assert!(machine.grant("files.write.allow", "@/v", None).done);
+    assert!(machine.allows(Kind::Write, "v/x"));
+    assert!(machine.grant("network.allow", "192.0.2.1:443/tcp", None).done);
+    assert_eq!(machine.kept.0.as_ref().unwrap().net4.len(), 2);
+
+    let key = Some("files.read.allow".to_owned());
+    let rule = Some(machine.dir.join("t").display().to_string());
+    assert!(machine.ask(Request::Revoke { key: key.clone(), rule: rule.clone() }).done);
+    assert!(!machine.allows(Kind::Read, "t") && machine.allows(Kind::Read, "s/deep"));
+    assert!(!machine.ask(Request::Revoke { key, rule }).done);
+    assert!(machine.ask(Request::Revoke { key: None, rule: None }).done);
+    assert!(!machine.allows(Kind::Read, "s/deep") && !machine.allows(Kind::Write, "v/x"));
+    assert_eq!(machine.kept.0.as_ref().unwrap().net4.len(), 1);
+
+    // Every rule that was ever in force has a number of its own.
+    let rules = machine.rules.read().unwrap();
+    assert!(rules.windows(2).all(|pair| pair[0].id < pair[1].id));
+    let granted: Vec<_> = rules.iter().filter(|rule| rule.layer == "grant").collect();
+    assert_eq!(granted.len(), 6);
+    assert_eq!(machine.registry.read(&machine.id).unwrap().rules, *rules);
+}
+
+#[test]
+fn a_grant_goes_not_beyond_the_layers_above() {
+    let mut machine = machine();
+    let before = machine.kept.1;
+    for (key, rule) in [
+        ("files.read.allow", "@/m"),
+        ("files.read.allow", "@/m/deep/er"),
+        ("files.write.allow", "@/policy.toml"),
+        ("files.write.allow", "@/home/.config/sandbox/trusted.json"),
+    ] {
+        let answer = machine.grant(key, rule, None);
+        assert!(!answer.done && answer.text.contains("stays closed by"), "{answer:?}");
+    }
+    for (key, rule) in
+        [("files.read.allow", "relative"), ("files.raed.allow", "/x"), ("mode", "audit")]
+    {
+        assert!(!machine.grant(key, rule, None).done, "{key}");
+    }
+    assert_eq!(machine.kept.1, before, "nothing was put in force");
+}
+
+#[test]
+fn a_grant_is_over_by_itself() {
+    let mut machine = machine();
+    assert!(machine.grant("files.read.allow", "@/s/deep", Some(1)).done);
+    assert!(machine.allows(Kind::Read, "s/deep"));
+    let Told::Info(text) = machine.told() else { panic!() };
+    assert!(text.starts_with("over: files.read.allow"), "{text}");
+    assert!(!machine.allows(Kind::Read, "s/deep"));
+}
+
+#[test]
+fn another_policy_takes_the_place_of_the_first_and_a_broken_one_does_not() {
+    let mut machine = machine();
+    assert!(machine.grant("files.read.allow", "@/s/deep", None).done);
+    let other = machine.dir.join("other.toml");
+    std::fs::write(&other, "version = 1\n[fil]\n").unwrap();
+    let answer = machine.ask(Request::Set { policy: other.clone() });
+    assert!(!answer.done && answer.text.contains("other.toml:2:"), "{answer:?}");
+    assert!(!machine.allows(Kind::Read, "s/x") && machine.allows(Kind::Write, "w/x"));
+    let audit = "version = 1\nmode = 'audit'\n";
+    std::fs::write(&other, audit).unwrap();
+    let answer = machine.ask(Request::Set { policy: other.clone() });
+    assert!(answer.done, "the administrator's policy keeps it from mattering: {answer:?}");
+    let text = format!("version = 1\n[files]\nread.deny = ['{}/w/q']\n", machine.dir.display());
+    std::fs::write(&other, text).unwrap();
+    assert!(machine.ask(Request::Set { policy: other.clone() }).done);
+    // What the first one closed is open, what it opened is closed, and the layers above are as they were.
+    assert!(machine.allows(Kind::Read, "s/x") && !machine.allows(Kind::Write, "w/x"));
+    assert!(!machine.allows(Kind::Read, "w/q") && !machine.allows(Kind::Read, "m"));
+    assert!(machine.allows(Kind::Read, "s/deep"));
+}
+
+#[test]
+fn a_changed_file_is_read_and_a_broken_one_keeps_the_policy() {
+    let mut machine = machine();
+    let named = machine.dir.join("policy.toml");
+    std::fs::write(&named, "version = 1\n[files]\nread.deny = ['relative']\n").unwrap();
+    let Told::Warning(text) = machine.told() else { panic!() };
+    assert!(
+        text.contains("the policy stays as it was") && text.contains("relative path"),
+        "{text}"
+    );
+    assert!(!machine.allows(Kind::Read, "s/x"));
+    // As editors do it.
+    let new = machine.dir.join("policy.toml.new");
+    std::fs::write(&new, "version = 1\n").unwrap();
+    std::fs::rename(&new, &named).unwrap();
+    let Told::Info(text) = machine.told() else { panic!() };
+    assert!(text.contains("have changed"), "{text}");
+    assert!(machine.allows(Kind::Read, "s/x") && !machine.allows(Kind::Read, "m/x"));
+    // The administrator's too.
+    let managed = machine.dir.join("etc/sandbox/managed.d/a.toml");
+    let text = format!("version = 1\n[files]\nread.deny = ['{}/s']\n", machine.dir.display());
+    std::fs::write(&managed, text).unwrap();
+    assert!(matches!(machine.told(), Told::Info(_)));
+    assert!(!machine.allows(Kind::Read, "s/x"));
+    assert!(load_text("p", std::fs::read_to_string(&named).unwrap()).is_ok());
+}
