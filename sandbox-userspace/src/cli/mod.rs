@@ -7,6 +7,7 @@ pub mod grant;
 pub mod policy;
 pub mod run;
 pub mod sessions;
+pub mod why;
 
 use crate::session::canary;
 use crate::sinks::{Level, Output};
@@ -29,6 +30,8 @@ Examples:
   sudo sandbox doctor                       what this kernel can enforce, proved by real denials
   sudo sandbox run -- claude                confine an agent with the default policy
   sudo sandbox run --policy p.toml -- sh    with a policy of your own
+  sudo sandbox why                          the last denial: its rule, and what would allow it
+  sandbox policy explain ~/.ssh             what an agent could do there
   sudo sandbox sessions                     what runs, and what was left behind";
 
 #[derive(Debug, Subcommand)]
@@ -39,6 +42,8 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Look at policies, and change that of a running session
     Policy(policy::PolicyArgs),
+    /// Say why something was denied, and what would allow it
+    Why(why::WhyArgs),
     /// Allow a running session something more, perhaps for some time
     Grant(grant::GrantArgs),
     /// Take back what a running session was granted
@@ -72,6 +77,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
+        Verb::Why(args) => why::execute(&args),
         Verb::Grant(args) => grant::grant(&args),
         Verb::Revoke(args) => grant::revoke(&args),
         Verb::Engine(args) => engine::execute(&args),

@@ -17,6 +17,7 @@ use crate::session::user::User;
 use crate::session::{SessionId, host, run, tempdir, terminal};
 use crate::sinks::escape::printable;
 use crate::sinks::explain::{Explainer, SharedRules};
+use crate::sinks::kept::Kept;
 use crate::sinks::{Level, Output};
 use sandbox_common::subject::Mode;
 use std::ffi::OsString;
@@ -123,7 +124,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
     };
-    let plain = policy.clone();
+    let unextended = policy.clone();
     let (policy, refusal) =
         policy::worktree::extend(policy, &context, user.uid).map_err(bad_policy)?;
     if let Some(refusal) = refusal {
@@ -159,7 +160,9 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     };
     let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
     output.explain_with(Explainer::new(id.clone(), rules.clone(), Box::new(show)));
-    let live = LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: plain, rules };
+    output.also(Box::new(Kept::new(RUN.into(), id.clone())));
+    let live =
+        LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: unextended, rules };
     let request = Request {
         id,
         registry: registry.clone(),

@@ -127,9 +127,10 @@ impl Live {
             grants: Vec::new(),
             reread: None,
         };
-        live.watch(&directory, None)?;
+        live.watch(&directory)?;
         if live.setting.managed.is_dir() {
-            live.watch(&live.setting.managed.clone(), Some(None))?;
+            let number = live.watch(&live.setting.managed)?;
+            live.watched.push((number, None));
         }
         let named = live.setting.named.clone();
         let own = live.setting.home.join(layers::USER);
@@ -142,26 +143,25 @@ impl Live {
         [self.inotify.as_fd(), self.timer.as_fd()]
     }
 
-    fn watch(&mut self, path: &Path, file: Option<Option<OsString>>) -> Result<(), WatchError> {
+    /// A directory; returns its number.
+    fn watch(&self, path: &Path) -> Result<i32, WatchError> {
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
             | WatchFlags::ONLYDIR;
-        let number = inotify::add_watch(&self.inotify, path, flags)
-            .map_err(|error| WatchError { path: path.to_owned(), source: error.into() })?;
-        if let Some(file) = file {
-            self.watched.push((number, file));
-        }
-        Ok(())
+        inotify::add_watch(&self.inotify, path, flags)
+            .map_err(|error| WatchError { path: path.to_owned(), source: error.into() })
     }
 
     /// A policy file, if it is there. One that cannot be watched is not: `policy set` reads it.
     fn watch_file(&mut self, path: &Path) {
         let path = std::path::absolute(path).ok();
         let parts = path.as_deref().and_then(|path| path.parent().zip(path.file_name()));
-        if let Some((directory, name)) = parts.filter(|(dir, name)| dir.join(name).exists()) {
-            let _ = self.watch(&directory.to_owned(), Some(Some(name.to_owned())));
+        if let Some((directory, name)) = parts.filter(|(dir, name)| dir.join(name).exists())
+            && let Ok(number) = self.watch(directory)
+        {
+            self.watched.push((number, Some(name.to_owned())));
         }
     }
 
@@ -203,7 +203,11 @@ impl Live {
                 .cloned()
                 .partition(|grant| grant.until.is_none_or(|until| until > now));
             let names: Vec<String> = over.iter().map(Grant::name).collect();
-            found.push(self.with(self.base.clone(), left, format!("over: {}", names.join(", "))));
+            found.push(Ok(self.with(
+                self.base.clone(),
+                left,
+                format!("over: {}", names.join(", ")),
+            )));
         }
         found
     }
@@ -243,7 +247,7 @@ impl Live {
                 let grant = Grant { key, rule, until, policy };
                 let text = format!("granted: {}", grant.name());
                 grants.push(grant);
-                Ok(Next { granted: true, ..self.with(self.base.clone(), grants, text)? })
+                Ok(Next { granted: true, ..self.with(self.base.clone(), grants, text) })
             }
             Request::Revoke { key, rule } => {
                 let meant = |grant: &Grant| {
@@ -256,7 +260,7 @@ impl Live {
                     return Err("the session has no such grant".to_owned());
                 }
                 let names: Vec<String> = over.iter().map(Grant::name).collect();
-                self.with(self.base.clone(), left, format!("taken back: {}", names.join(", ")))
+                Ok(self.with(self.base.clone(), left, format!("taken back: {}", names.join(", "))))
             }
             Request::Set { policy } => {
                 let text = format!("{} is in force", policy.display());
@@ -291,12 +295,12 @@ impl Live {
         if base.effective_mode() != self.base.effective_mode() {
             return Err("the policy has another `mode`: that needs a new session".to_owned());
         }
-        let next = self.with(base, self.grants.clone(), text.to_owned())?;
+        let next = self.with(base, self.grants.clone(), text.to_owned());
         let (base, grants, _) = next.state;
         Ok(Next { state: (base, grants, named), ..next })
     }
 
-    fn with(&self, base: Policy, grants: Vec<Grant>, text: String) -> Result<Next, String> {
+    fn with(&self, base: Policy, grants: Vec<Grant>, text: String) -> Next {
         let mut policy = base.clone();
         for grant in &grants {
             policy.files.extend(grant.policy.files.iter().cloned());
@@ -305,7 +309,7 @@ impl Live {
             policy.numbered = policy.numbered.max(grant.policy.numbered);
         }
         let state = (base, grants, self.setting.named.clone());
-        Ok(Next { policy, state, granted: false, token: None, text })
+        Next { policy, state, granted: false, token: None, text }
     }
 
     /// Ties a policy to this machine. Rules that the present one has keep the paths that they have: the

@@ -4,6 +4,7 @@ pub mod denial;
 pub mod escape;
 pub mod explain;
 pub mod json;
+pub mod kept;
 pub mod terminal;
 
 use crate::engine::events::{DecodeError, Record};
@@ -128,6 +129,11 @@ impl Output {
     /// To these sinks.
     pub fn to(sinks: Vec<Box<dyn Sink>>) -> Self {
         Self { sinks, ..Self::default() }
+    }
+
+    /// Another place where events go.
+    pub fn also(&mut self, sink: Box<dyn Sink>) {
+        self.sinks.push(sink);
     }
 
     /// Sets how records are explained from now on.

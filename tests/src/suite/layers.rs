@@ -23,6 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("layers::a_project_narrows_until_it_is_trusted", project),
         trial("layers::variables_and_reports", variables),
         trial("layers::what_is_explained_is_enforced", explained),
+        trial("layers::a_running_session_is_changed_in_one_step", live),
     ]
 }
 
@@ -344,4 +345,72 @@ fn explained() -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Grants, another policy, a changed file; and what `sandbox why` says.
+fn live() -> anyhow::Result<()> {
+    let ground = Ground::new("live")?;
+    let key = key()?;
+    let outside = ground.outside();
+    let closed = ground.directory(&outside)?;
+    write(&closed.join("x"), "content")?;
+    let text = format!("version = 1\n[files]\nread.deny = [\"{closed}\"]\n");
+    let _managed = Managed::put("10.toml", &text)?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let id = session.id()?;
+    let papers = ground.papers("verbs");
+    let ask = |words: &[&str], code: i32, part: &str| -> anyhow::Result<()> {
+        let finished = verb(&papers, words)?;
+        let right =
+            finished.code() == Some(code) && (finished.err.clone() + &finished.out).contains(part);
+        ensure!(right, "{words:?} should end with {code} and say {part:?}: {}", finished.report());
+        Ok(())
+    };
+    let named = key.to_string();
+    let refused = Denial::read(&key).of_key();
+    session.refused("the key", &read(&key), &refused)?;
+    ask(&["why"], 0, "to allow it: add \"/root/.ssh/id_ed25519\" to files.read.allow")?;
+    ask(&["grant", "--session", &id, "read", &named], 0, "granted")?;
+    session.allowed("the key, granted", &read(&key))?;
+    ask(&["revoke", "--session", &id, "read", &named], 0, "taken back")?;
+    session.refused("the key, taken back", &read(&key), &refused)?;
+
+    let made = outside.join("made");
+    let no = Denial::by(&["path_mknod"]).access("create").path(&made);
+    session.refused("outside", &create(&made), &no)?;
+    // Long enough for the operation on a busy machine; then waited for.
+    ask(&["grant", "write", &outside.to_string(), "--for", "20s"], 0, "granted")?;
+    session.allowed("outside, granted", &create(&made))?;
+    std::fs::remove_file(made.path())?;
+    let over = || {
+        let answer = session.perform(&create(&made)).ok()?;
+        let _ = std::fs::remove_file(made.path());
+        (answer.errno != 0).then_some(())
+    };
+    ensure!(eventually(Duration::from_mins(2), over).is_some(), "the grant does not end");
+
+    let inner = closed.join("x").to_string();
+    ask(&["grant", "read", &inner], 1, "stays closed by files.read.deny")?;
+    let why = above("managed", "files.read.deny", closed.to_string());
+    let denial = Denial::read(closed.join("x")).because(why);
+    session.refused("what the administrator closes", &read(&closed.join("x")), &denial)?;
+    ask(&["why"], 0, "only the administrator can allow it")?;
+
+    let other = papers.join("other.toml");
+    std::fs::write(&other, "version = 1\n[files\n")?;
+    let other = other.display().to_string();
+    ask(&["policy", "set", &other], 1, "other.toml:2:")?;
+    session.refused("the key, after a broken policy", &read(&key), &refused)?;
+    session.allowed("the workspace, still", &create(&ground.workspace().join("still")))?;
+    std::fs::write(&other, "version = 1\n")?;
+    ask(&["policy", "set", &other], 0, "is in force")?;
+    session.allowed("the key, under another policy", &read(&key))?;
+    let nothing = ground.workspace().join("nothing");
+    let no = Denial::by(&["path_mknod"]).access("create").path(&nothing);
+    session.refused("the workspace, under another policy", &create(&nothing), &no)?;
+    // The file that is in force now is followed.
+    std::fs::write(&other, "version = 1\nextends = [\"default\"]\n")?;
+    let closes = || (session.perform(&read(&key)).ok()?.errno != 0).then_some(());
+    ensure!(eventually(Duration::from_mins(1), closes).is_some(), "the changed file is not read");
+    session.finish()
 }

@@ -101,10 +101,10 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
         };
         let answer = asked.explain(&object, Wish::File(kind));
         // What is run must be readable, too.
-        let read = (kind == Kind::Execute && answer.allow)
+        let unreadable = (kind == Kind::Execute && answer.allow)
             .then(|| asked.explain(&object, Wish::File(Kind::Read)))
-            .filter(|read| !read.allow);
-        Line { access, protocol: None, answer: read.unwrap_or(answer) }
+            .filter(|answer| !answer.allow);
+        Line { access, protocol: None, answer: unreadable.unwrap_or(answer) }
     };
     let is_socket = real.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     let all: &[AccessName] = match args.access.as_slice() {
