@@ -21,6 +21,7 @@ use crate::kernel::mounts::{Components, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
 use std::collections::HashSet;
+use std::time::Instant;
 
 /// Character devices that every session may open (Documentation/admin-guide/devices.txt): null,
 /// zero, full, random, urandom, tty, ptmx.
@@ -51,6 +52,7 @@ pub fn compile_placed(
     table: &MountTable,
     former: &[Denial],
 ) -> Result<(CompiledPolicy, Vec<Diagnostic>), PolicyError> {
+    let begin = Instant::now();
     let devs = former.iter().map(|denial| denial.dev);
     let (mut anchored, stopped) = anchor::anchor(placed, table, devs);
     let known: HashSet<Anchored> = anchored.iter().cloned().collect();
@@ -105,6 +107,7 @@ pub fn compile_placed(
         compiled.patterns = Some(patterns);
     }
     ports::compile(&ceiling::network(policy), &mut compiled);
+    tracing::debug!(rules = compiled.rules.len(), elapsed = ?begin.elapsed(), "policy compiled");
     Ok((compiled, warnings))
 }
 

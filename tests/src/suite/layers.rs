@@ -195,15 +195,16 @@ fn project() -> anyhow::Result<()> {
     let key = key()?;
     let closed = ground.file(&ground.workspace())?;
     let made = ground.outside().join("made");
+    let rule = format!("${{WORKSPACE}}/{}", closed.path().file_name().context("a name")?.display());
     let text = format!(
-        "version = 1\n[files]\nread.deny = [\"{closed}\"]\nread.allow = [\"{key}\"]\n\
+        "version = 1\n[files]\nread.deny = [\"{rule}\"]\nread.allow = [\"{key}\"]\n\
          write.allow = [\"{}\", \"{}\"]\n",
         ground.outside(),
         ground.workspace()
     );
     let file = ground.workspace().join(".sandbox.toml");
     write(&file, &text)?;
-    let why = |layer| above(layer, "files.read.deny", closed.to_string());
+    let why = |layer| above(layer, "files.read.deny", rule.clone());
     let mut session = Session::start(&ground, &Policy::preset())?;
     session.refused("closed", &read(&closed), &Denial::read(&closed).because(why("project")))?;
     session.refused("the key", &read(&key), &Denial::read(&key).of_key())?;
@@ -292,7 +293,7 @@ fn explained() -> anyhow::Result<()> {
     let (w, o) = (ground.workspace(), ground.outside());
     let policy = Policy::preset()
         .with("files.read.deny", "**/a/b")
-        .with("files.read.deny", format!("{w}/b/**"))
+        .with("files.read.deny", "${WORKSPACE}/b/**")
         .with("files.read.allow", "${WORKSPACE}/**/pub/**")
         .with("files.read.allow", format!("{w}/b/a//"))
         .with("files.write.deny", "${WORKSPACE}/a/.git/")
