@@ -53,10 +53,10 @@ fn together(
     kind: Kind,
     part: Part,
 ) -> Option<Mark> {
-    let marks = walk.marks(kind, part);
-    if marks.iter().all(Option::is_none) {
+    if !walk.speaks(kind, part) {
         return None;
     }
+    let marks = walk.marks(kind, part);
     let said = layers.iter().enumerate().map(|(index, layer)| {
         let spoken = marks[index].map(|mark| (mark.allow, mark.rule));
         spoken.unwrap_or_else(|| {

@@ -291,4 +291,42 @@ mod tests {
         let found = places_of(&dir, "write.allow", "${WORKSPACE}/**").unwrap();
         assert_eq!(found, [dir.join("w"), dir.join("data")]);
     }
+
+    #[test]
+    fn a_workspace_is_taken_as_it_is_spelled() {
+        let (_guard, dir) = home();
+        for name in ["a (b)", "a[b]*", "{x,y}", "a.+?$", "line\nbreak", "\\", "~", "ä"] {
+            let workspace = dir.join(name);
+            let text = "version = 1\nfiles.write.allow = ['${WORKSPACE}/x', '${WORKSPACE}/*/y']\n";
+            let policy = load_text("p", text.to_owned()).unwrap();
+            let context = Context {
+                home: dir.join("h"),
+                workspace: workspace.clone(),
+                tmpdir: dir.join("t"),
+                terminal: None,
+            };
+            let placed = expand(&policy, &context).unwrap();
+            assert_eq!(to_path(&placed[0].path), workspace.join("x"), "{name}");
+            assert_eq!(to_path(&placed[1].path), workspace, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_place_has_many_spellings() {
+        let (_guard, dir) = home();
+        symlink("data", dir.join("by link")).unwrap();
+        let shown = dir.display();
+        for text in [
+            format!("{shown}/data/x"),
+            format!("{shown}/data/x/"),
+            format!("{shown}//data/x//"),
+            format!("{shown}/./data/./x/."),
+            format!("{shown}/by link/x"),
+        ] {
+            let found = places_of(&dir, "read.deny", &text);
+            assert_eq!(found.unwrap(), [dir.join("data/x")], "{text}");
+        }
+        let other = places_of(&dir, "read.deny", "~ann/x").unwrap_err();
+        assert!(other.contains("agent user's home and for no other"), "{other}");
+    }
 }

@@ -4,6 +4,7 @@ use super::diagnostic::{Diagnostic, PolicyError};
 use super::rule::{Kind, Policy};
 use super::{Context, decide, expand, load, load_text};
 use crate::kernel::mounts::to_components;
+use proptest::prelude::*;
 use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
@@ -532,4 +533,74 @@ fn every_preset_is_a_policy_with_an_agents_context() {
     }
     let credentials = super::load_preset("credentials").unwrap().unwrap();
     assert!(credentials.files.len() >= 80, "{}", credentials.files.len());
+}
+
+/// Pieces of policies, of both formats and of neither.
+fn piece() -> impl Strategy<Value = String> {
+    const PIECES: &[&str] = &[
+        "version",
+        "=",
+        "1",
+        "\n",
+        "[",
+        "]",
+        "[[",
+        "{",
+        "}",
+        "\"",
+        "'",
+        ",",
+        ":",
+        "files",
+        ".",
+        "read",
+        "write.allow",
+        "deny",
+        "extends",
+        "except",
+        "default",
+        "network",
+        "environment",
+        "mode",
+        "/a",
+        "~/",
+        "**",
+        "*",
+        "?",
+        "[a-z]",
+        "{a,b}",
+        "\\",
+        "${WORKSPACE}",
+        "10.0.0.0/8:1-2/tcp",
+        "[::]/0",
+        "//",
+        "/*",
+        "null",
+        "true",
+        "1e9",
+        "0x1",
+        "\u{feff}",
+        "\0",
+        "é",
+        " ",
+    ];
+    prop_oneof![
+        9 => proptest::sample::select(PIECES).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ]
+}
+
+proptest! {
+    /// Whatever a file holds, it is a policy or an error with a place.
+    #[test]
+    fn no_text_stops_the_reader(
+        pieces in proptest::collection::vec(piece(), 0..40), begin in 0..3_usize,
+    ) {
+        let begin = ["", "version = 1\n", "{\"version\": 1"][begin];
+        let text = format!("{begin}{}", pieces.concat());
+        if let Err(error) = read(&text) {
+            prop_assert!(!error.diagnostics.is_empty());
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
 }

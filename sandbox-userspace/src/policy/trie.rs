@@ -184,6 +184,14 @@ impl<'a> Walk<'a> {
         Self { below: vec![[None; Kind::COUNT]; nodes.len()], nodes, depth: 0 }
     }
 
+    /// Whether any trie says something of this very place.
+    pub(super) fn speaks(&self, kind: Kind, part: Part) -> bool {
+        let said = |(trie, at): &(&Trie, usize)| {
+            trie.nodes[*at].marks[kind as usize][part as usize].is_some()
+        };
+        self.nodes.iter().flatten().any(said)
+    }
+
     /// What is said of this very place: by trie.
     pub(super) fn marks(&self, kind: Kind, part: Part) -> Vec<Option<Mark>> {
         let mark =
