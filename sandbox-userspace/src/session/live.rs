@@ -3,16 +3,18 @@
 use super::SessionId;
 use super::request::{self, Answer, Request};
 use super::state::Registry;
-use crate::policy::expand::{Context, Placed, expand};
+use super::tie::Present;
+use crate::policy::expand::{Context, Placed};
 use crate::policy::layers::{self, Setting};
-use crate::policy::rule::{NetRule, Policy};
-use crate::policy::{self, PolicyError, decide, worktree};
+use crate::policy::rule::Policy;
+use crate::policy::{self, PolicyError};
 use crate::sinks::explain::SharedRules;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::mem::MaybeUninit;
@@ -312,55 +314,18 @@ impl Live {
         Next { policy, state, granted: false, token: None, text }
     }
 
-    /// Ties a policy to this machine. Rules that the present one has keep the paths that they have: the
-    /// agent may have changed symbolic links since. A grant opens the very place that it names.
+    /// Ties the next policy to this machine, see [`tie`](super::tie).
     pub fn tie(
+        &self,
         next: &Next,
         context: &Context,
-        present: &Policy,
+        policy: &Policy,
         placed: &[Placed],
-        user: u32,
     ) -> Result<(Policy, Vec<Placed>), String> {
-        let fail = |error: PolicyError| error.to_string();
-        let (policy, _) = worktree::extend(next.policy.clone(), context, user).map_err(fail)?;
-        let fresh = expand(&policy, context).map_err(fail)?;
-        let key = |policy: &Policy, id: u32| {
-            let origin = policy.origin(id)?;
-            Some((origin.key, origin.text.clone(), origin.place.source.name.clone()))
-        };
-        let mut known = std::collections::HashMap::<_, Vec<&Placed>>::new();
-        for rule in placed {
-            if let Some(key) = key(present, rule.id) {
-                known.entry(key).or_default().push(rule);
-            }
-        }
-        let mut tied = Vec::with_capacity(fresh.len());
-        let mut done = std::collections::HashSet::new();
-        for rule in &fresh {
-            let before = key(&policy, rule.id).and_then(|key| known.get(&key));
-            match before {
-                Some(before) if rule.id != 0 => {
-                    if done.insert(rule.id) {
-                        let (id, layer) = (rule.id, rule.layer);
-                        tied.extend(before.iter().map(|&of| Placed { id, layer, ..of.clone() }));
-                    }
-                }
-                _ => tied.push(rule.clone()),
-            }
-        }
-        let grants: Vec<u32> = next.state.1.iter().map(|grant| grant.policy.numbered).collect();
-        let granted: Vec<Placed> =
-            tied.iter().filter(|rule| grants.contains(&rule.id)).cloned().collect();
-        let is_opened = |rule: &Placed| {
-            let same = |grant: &Placed| grant.kind == rule.kind && grant.path == rule.path;
-            rule.layer == 0 && !rule.allow && rule.tail.is_empty() && granted.iter().any(same)
-        };
-        tied.retain(|rule| !is_opened(rule));
-        if next.granted {
-            let last = next.state.1.last().map_or(0, |grant| grant.policy.numbered);
-            opens(&policy, &tied, last)?;
-        }
-        Ok((policy, tied))
+        let grants: HashSet<u32> = next.state.1.iter().map(|grant| grant.policy.numbered).collect();
+        let last = next.state.1.last().map(|grant| grant.policy.numbered);
+        let present = Present { context, policy, placed, user: self.setting.user };
+        present.tie(next.policy.clone(), &grants, last.filter(|_| next.granted))
     }
 
     /// `next` is in force.
@@ -421,11 +386,6 @@ impl Live {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time);
     }
 
-    /// The agent's user.
-    pub const fn user(&self) -> u32 {
-        self.setting.user
-    }
-
     fn tell(&self, token: &str, done: bool, text: String) {
         let directory = self.registry.directory(&self.id);
         // Who asked gives up by itself.
@@ -436,41 +396,6 @@ impl Live {
 impl Grant {
     fn name(&self) -> String {
         format!("{} \"{}\"", self.key, self.rule)
-    }
-}
-
-/// Whether a rule opens what it names.
-fn opens(policy: &Policy, placed: &[Placed], id: u32) -> Result<(), String> {
-    let text = policy.origin(id).map_or("", |origin| origin.text.as_str());
-    for rule in placed.iter().filter(|rule| rule.id == id) {
-        let said = decide::path(placed, policy.defaults, rule.kind, &rule.path);
-        if !said.allow {
-            return Err(refusal(policy, said.rule, text));
-        }
-    }
-    for NetRule { target, .. } in policy.network.iter().filter(|rule| rule.origin.id == id) {
-        for protocol in target.protocols {
-            let said = decide::reach(policy, *protocol, target.net.addr(), *target.ports.start());
-            if !said.allow {
-                return Err(refusal(policy, said.rule, text));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Why a grant would open nothing.
-fn refusal(policy: &Policy, rule: u32, text: &str) -> String {
-    match policy.origin(rule) {
-        Some(origin) => {
-            let source = &origin.place.source;
-            let line = source.position(origin.place.span.clone()).line;
-            format!(
-                "\"{text}\" stays closed by {} \"{}\" ({}:{line}, {})",
-                origin.key, origin.text, source.name, source.layer
-            )
-        }
-        None => format!("\"{text}\" stays closed: a layer above does not list it"),
     }
 }
 

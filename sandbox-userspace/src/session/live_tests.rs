@@ -6,6 +6,7 @@ use super::*;
 use crate::engine::{Aside, EngineError};
 use crate::kernel::mounts::{MountTable, to_components};
 use crate::policy::compiled::CompiledPolicy;
+use crate::policy::expand::expand;
 use crate::policy::rule::Kind;
 use crate::policy::walk::{Walker, decision};
 use crate::policy::{compile_placed, load_text};

@@ -27,6 +27,7 @@ pub mod state;
 pub mod supervise;
 pub mod tempdir;
 pub mod terminal;
+mod tie;
 pub mod user;
 
 /// Name of a session: eight lower-case hexadecimal digits.

@@ -103,7 +103,7 @@ impl Follower {
     /// Puts another policy in the place of the present one, or leaves all as it is.
     fn change(&mut self, guard: &mut dyn Guard, live: &mut Live, next: Next) -> Option<Told> {
         let Plan { policy, placed, context, .. } = &self.plan;
-        let (policy, placed) = match Live::tie(&next, context, policy, placed, live.user()) {
+        let (policy, placed) = match live.tie(&next, context, policy, placed) {
             Ok(tied) => tied,
             Err(why) => return live.refuse(next, &why).map(Told::Warning),
         };

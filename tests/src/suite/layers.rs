@@ -155,6 +155,8 @@ fn managed() -> anyhow::Result<()> {
     session.finish()
 }
 
+type Spoil<'a> = &'a dyn Fn() -> std::io::Result<()>;
+
 fn broken() -> anyhow::Result<()> {
     let ground = Ground::new("broken-ceiling")?;
     let before = Traces::now()?;
@@ -163,7 +165,7 @@ fn broken() -> anyhow::Result<()> {
     let mode =
         |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     let good = "version = 1\n";
-    let cases: [(&str, &dyn Fn() -> std::io::Result<()>, &str); 6] = [
+    let cases: [(&str, Spoil<'_>, &str); 6] = [
         ("writable by others", &|| mode(&file, 0o646), "chmod go-w"),
         ("a directory for all", &|| mode(Path::new(MANAGED), 0o777), "chmod go-w"),
         ("another's", &|| std::os::unix::fs::chown(&file, Some(1000), None), "chown 0"),
@@ -411,7 +413,10 @@ fn live() -> anyhow::Result<()> {
     session.refused("the workspace, under another policy", &create(&nothing), &no)?;
     // The file that is in force now is followed.
     std::fs::write(&other, "version = 1\nextends = [\"default\"]\n")?;
-    let closes = || (session.perform(&read(&key)).ok()?.errno != 0).then_some(());
-    ensure!(eventually(Duration::from_mins(1), closes).is_some(), "the changed file is not read");
+    let read_anew = || (session.perform(&read(&key)).ok()?.errno != 0).then_some(());
+    ensure!(
+        eventually(Duration::from_mins(1), read_anew).is_some(),
+        "the changed file is not read"
+    );
     session.finish()
 }
