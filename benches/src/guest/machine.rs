@@ -14,7 +14,7 @@ use std::time::Duration;
 /// After the boot the kernel has much to tidy up; it costs nothing to let it.
 const SETTLE: Duration = Duration::from_secs(20);
 /// What is counted once more in the end must be as in the beginning, by this many instructions.
-const SAME: f64 = 5.0;
+const SAME: f64 = 10.0;
 /// Detaching dozens of programs takes the kernel as many grace periods.
 const DETACH: Duration = Duration::from_mins(1);
 const SESSIONS: &str = "/sys/fs/bpf/sandbox";
