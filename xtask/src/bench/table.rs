@@ -30,13 +30,13 @@ impl fmt::Display for Table<'_> {
         let Self { results, goals, drifts } = self;
         let columns = results.columns();
         writeln!(f, "Linux {}, instructions of one operation\n", results.release)?;
-        write!(f, "{:<27}{:>9}", "", Who::None)?;
+        write!(f, "{:<33}{:>9}", "", Who::None)?;
         for who in &columns {
             write!(f, "{who:>20}")?;
         }
         writeln!(f, "   goal")?;
         for row in results.rows() {
-            write!(f, "{row:<27}")?;
+            write!(f, "{row:<33}")?;
             match results.cost(row, Who::None) {
                 Some(cost) => write!(f, "{cost:>9.0}")?,
                 None => write!(f, "{:>9}", "-")?,
