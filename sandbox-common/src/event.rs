@@ -309,6 +309,16 @@ names! {
         FileReceive = 56 "file_receive",
         /// `security_uring_override_creds`: an `io_uring` request under a registered personality.
         UringOverrideCreds = 57 "uring_override_creds",
+        /// `security_file_send_sigiotask`: a signal that the kernel sends for a descriptor (`F_SETOWN`).
+        FileSendSigiotask = 80 "file_send_sigiotask",
+        /// `security_key_alloc`: notes the session's own keys, denies only for want of memory.
+        KeyAlloc = 81 "key_alloc",
+        /// `security_key_permission`: a key of the kernel's keyrings.
+        KeyPermission = 82 "key_permission",
+        /// `security_quotactl`.
+        Quotactl = 83 "quotactl",
+        /// `security_fs_context_parse_param`: what a file system that is to be mounted is told.
+        FsContextParseParam = 84 "fs_context_parse_param",
     }
 }
 
@@ -353,6 +363,30 @@ names! {
         /// another that rules speak of.
         CaseInsensitive = 18 "case_insensitive",
     }
+}
+
+impl Reason {
+    /// Reasons that are none of the policy's: something could not be judged, so it was denied.
+    pub const FAULTS: [Self; 5] =
+        [Self::Disconnected, Self::TooDeep, Self::NoMemory, Self::Unreadable, Self::SessionEnded];
+}
+
+/// Kinds of faults per hook in map `FAULTS`.
+const FAULT_KINDS: u32 = 32;
+/// Entries of map `FAULTS`: how often each hook denied for each reason of [`Reason::FAULTS`].
+pub const FAULT_COUNTERS: u32 = 256 * FAULT_KINDS;
+
+/// Index in map `FAULTS` of a hook and a reason; `None` where the reason is no fault.
+#[inline(always)]
+pub const fn fault_counter(hook: u8, reason: u16) -> Option<u32> {
+    let mut at = 0;
+    while at < Reason::FAULTS.len() {
+        if reason == Reason::FAULTS[at] as u16 {
+            return Some(hook as u32 * FAULT_KINDS + reason as u32);
+        }
+        at += 1;
+    }
+    None
 }
 
 #[cfg(feature = "user")]

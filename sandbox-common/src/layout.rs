@@ -25,13 +25,28 @@ pub struct FieldSpec {
     pub required: bool,
 }
 
-const fn field(structure: &'static str, names: &'static [&'static str], size: u32) -> FieldSpec {
-    FieldSpec { structure, names, size, required: true }
+const fn field(
+    structure: &'static str,
+    names: &'static [&'static str],
+    size: u32,
+    required: bool,
+) -> FieldSpec {
+    FieldSpec { structure, names, size, required }
+}
+
+/// Whether a line of the list below ends without `optional`.
+macro_rules! required {
+    () => {
+        true
+    };
+    (optional) => {
+        false
+    };
 }
 
 /// Defines the layout, the table that fills it and its form as an array from one list.
 macro_rules! layout {
-    ($($field:ident: $structure:literal, $names:expr, $size:expr;)*) => {
+    ($($field:ident: $structure:literal, $names:expr, $size:expr $(, $optional:ident)?;)*) => {
         /// One value per field: a byte offset on both sides, a [`FieldSpec`] in [`FIELDS`].
         ///
         /// `T` is the same for all, so the struct is an array in memory, in declaration order.
@@ -52,7 +67,9 @@ macro_rules! layout {
 
         /// The table from which the loader fills the layout.
         pub const FIELDS: KernelLayout<FieldSpec> =
-            KernelLayout { $($field: field($structure, &$names, $size),)* };
+            KernelLayout {
+                $($field: field($structure, &$names, $size, required!($($optional)?)),)*
+            };
 
         impl<T: Copy> KernelLayout<T> {
             /// The fields in declaration order.
@@ -114,6 +131,16 @@ layout! {
     cgroup_ancestors: "cgroup", ["ancestors"], 0;
     cgroup_node: "cgroup", ["kn"], 8;
     kernfs_id: "kernfs_node", ["id"], 8;
+    file_owner: "file", ["f_owner"], AT_LEAST | 8;
+    owner_file: "fown_struct", ["file"], 8, optional;
+    context_type: "fs_context", ["fs_type"], 8;
+    type_name: "file_system_type", ["name"], 8;
+    proc_pid: "proc_inode", ["pid"], 8;
+    proc_vfs: "proc_inode", ["vfs_inode"], 0;
+    task_pid: "task_struct", ["thread_pid"], 8;
+    task_leader: "task_struct", ["group_leader"], 8;
+    cred_namespace: "cred", ["user_ns"], 8;
+    namespace_level: "user_namespace", ["level"], 4;
 }
 
 /// Number of fields.

@@ -2,7 +2,7 @@
 
 use crate::kernel::task::{self, Task};
 use crate::kernel::vfs::Dentry;
-use crate::maps::{LOST, RINGS};
+use crate::maps::{FAULTS, LOST, RINGS};
 use crate::path::{self, Chain, ended};
 use crate::subject::Member;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
     Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, ProcessEvent,
-    ProcessPayload, VERSION,
+    ProcessPayload, VERSION, fault_counter,
 };
 use sandbox_common::path::WALK_DEPTH;
 use sandbox_common::subject::TaskState;
@@ -42,6 +42,12 @@ fn fill(header: &mut Header, kind: Kind, hook: Hook, member: &Member, decision: 
     header.uid = task::uid();
     header.mode = member.subject.mode;
     task::write_comm(&mut header.comm);
+    if let Some(index) = fault_counter(hook as u8, decision.reason)
+        && let Some(count) = FAULTS.get_ptr_mut(index)
+    {
+        // SAFETY: this CPU's own counter; a count lost to preemption is a count of faults.
+        unsafe { *count += 1 };
+    }
 }
 
 /// Sends `len` bytes to the member's session. What has no ring or finds no room on it is counted.

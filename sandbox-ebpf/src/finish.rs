@@ -3,6 +3,7 @@
 use crate::event;
 use crate::kernel::task::Task;
 use crate::kernel::vfs::Dentry;
+use crate::own;
 use crate::subject::Member;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{Hook, NetPayload};
@@ -28,6 +29,9 @@ pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dent
             // By way of memory that the verifier keeps no account of: it follows the making of an
             // event once, not once for every reason.
             state.decision = decision;
+            if own::is_own(member.cgroup, state, dentry) {
+                return 0;
+            }
             event::path(hook, member, state, dentry)
         }
         None => false,

@@ -1,6 +1,6 @@
 //! Offsets of kernel fields, written by the loader before the programs are loaded.
 
-use sandbox_common::layout::{COUNT, KernelLayout};
+use sandbox_common::layout::{ABSENT, COUNT, KernelLayout};
 
 /// A byte offset in `.rodata`. Loaded volatile: the compiler must not take the zero that stands in
 /// the object for the value.
@@ -13,6 +13,12 @@ impl Offset {
     pub(crate) fn get(&'static self) -> usize {
         // SAFETY: a reference to a static.
         unsafe { core::ptr::read_volatile(&raw const self.0) as usize }
+    }
+
+    /// Whether the running kernel lacks the field. The verifier does not follow what is behind it then.
+    #[inline(always)]
+    pub(crate) fn is_absent(&'static self) -> bool {
+        self.get() == ABSENT as usize
     }
 }
 

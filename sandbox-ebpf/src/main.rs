@@ -18,6 +18,7 @@ mod layout;
 mod maps;
 mod nested;
 mod net;
+mod own;
 mod path;
 mod subject;
 

@@ -6,10 +6,10 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_ge
 use aya_ebpf::macros::{btf_map, map};
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 use aya_ebpf::maps::CgroupStorage;
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuHashMap};
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap};
 use core::ffi::c_void;
 use core::ptr;
-use sandbox_common::event::RING_BYTES;
+use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
@@ -131,6 +131,12 @@ pub(crate) static PTYS: HashMap<PtyKey, u64> = HashMap::with_max_entries(65_536,
 #[map]
 pub(crate) static SOCKETS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(65_536, 0);
 
+/// Kernel objects that members made or took possession of, by address, and the cgroup id of their
+/// session: keys, files that signal, and superblocks. An outsider's at the same address takes the entry away.
+#[map]
+pub(crate) static OBJECTS: HashMap<u64, u64> =
+    HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
+
 #[map]
 pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 0);
 #[map]
@@ -145,6 +151,11 @@ pub(crate) static RINGS: HashOfMaps<u32, RingBuf<u64, { RING_BYTES as usize }>, 
 /// Records that could not be delivered, by session number; 0 counts for those without an entry.
 #[map]
 pub(crate) static LOST: PerCpuHashMap<u32, u64> = PerCpuHashMap::with_max_entries(SESSIONS + 1, 0);
+
+/// How often something was denied because it could not be judged, see
+/// [`fault_counter`](sandbox_common::event::fault_counter).
+#[map]
+pub(crate) static FAULTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(FAULT_COUNTERS, 0);
 
 /// The cgroup id of the session, beside each of its cgroup programs. These run for the cgroup that a
 /// socket was made in, whoever holds it. (`BPF_MAP_TYPE_CGRP_STORAGE` takes 6.2.)

@@ -5,7 +5,7 @@ use crate::maps::{CONTROL, LABELS, SUBJECTS};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::Reason;
-use sandbox_common::subject::{Label, PARENTS, Subject, TaskState};
+use sandbox_common::subject::{Label, NAMESPACES, PARENTS, Subject, TaskState};
 
 /// A member, or why a task that is one cannot be judged.
 #[derive(Clone, Copy)]
@@ -20,7 +20,8 @@ pub(crate) struct Member {
     state: *mut TaskState,
 }
 
-static NO_SUBJECT: Subject = Subject { session: 0, slot: 0, mode: 0, patterns: 0 };
+static NO_SUBJECT: Subject =
+    Subject { session: 0, slot: 0, mode: 0, patterns: 0, permits: 0, pad: 0 };
 
 impl Member {
     /// A task of which only the sandbox is known that its socket belongs to.
@@ -31,6 +32,12 @@ impl Member {
     #[inline(always)]
     pub(crate) fn of(cgroup: u64, subject: &'static Subject) -> Self {
         Self { cgroup, subject, fault: 0, state: ptr::null_mut() }
+    }
+
+    /// Whether its policy permits user namespaces and mounts in them.
+    #[inline(always)]
+    pub(crate) fn may_mount(&self) -> bool {
+        self.fault == 0 && self.subject.permits & NAMESPACES != 0
     }
 
     /// The task's own state, where it has one.
@@ -101,8 +108,8 @@ fn labelled(state: *mut TaskState) -> Member {
             let fault = Reason::SessionEnded as u16;
             return Member { cgroup, subject: &NO_SUBJECT, fault, state };
         };
-        let Subject { session, slot, mode, patterns } = *subject;
-        label.subject = Subject { session, slot, mode, patterns };
+        let Subject { session, slot, mode, patterns, permits, pad } = *subject;
+        label.subject = Subject { session, slot, mode, patterns, permits, pad };
         label.generation = generation;
     }
     Member { cgroup, subject: &label.subject, fault: 0, state }

@@ -4,11 +4,13 @@
 mod attributes;
 mod directories;
 mod files;
+mod keys;
 mod mappings;
 mod mounts;
 mod names;
 mod passing;
 mod processes;
+mod signals;
 mod sockets;
 mod superblocks;
 mod surface;

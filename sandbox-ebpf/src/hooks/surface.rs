@@ -71,6 +71,12 @@ pub(crate) fn settime(_ctx: LsmContext) -> i32 {
     never(Hook::Settime, Access::KERNEL)
 }
 
+/// `int security_quotactl(int cmds, int type, int id, ...)`: no argument is read.
+#[lsm(hook = "quotactl")]
+pub(crate) fn quotactl(_ctx: LsmContext) -> i32 {
+    never(Hook::Quotactl, Access::KERNEL)
+}
+
 /// include/uapi/asm-generic/ioctls.h: types into the terminal; pastes a selection into the console.
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;

@@ -50,6 +50,31 @@ pub(crate) fn reading_implies_executing() -> bool {
     load::<u32>(current(), &LAYOUT.task_personality) & READ_IMPLIES_EXEC != 0
 }
 
+/// Whether the credentials that count now are of the initial user namespace.
+#[inline(always)]
+pub(crate) fn uses_initial_namespace() -> bool {
+    let credentials: *const c_void = load(current(), &LAYOUT.task_cred);
+    let namespace: u64 = load(credentials, &LAYOUT.cred_namespace);
+    read::<i32>(namespace + LAYOUT.namespace_level.get() as u64) == Some(0)
+}
+
+/// Whether the current task has `CAP_SYS_ADMIN` over the whole machine.
+#[inline(always)]
+pub(crate) fn is_privileged() -> bool {
+    used_capabilities() & CAP_SYS_ADMIN != 0 && uses_initial_namespace()
+}
+
+/// Whether a `struct pid *` is that of the current task or of its process.
+#[inline(always)]
+pub(crate) fn is_current(pid: u64) -> bool {
+    let own: u64 = load(current(), &LAYOUT.task_pid);
+    if pid == own {
+        return pid != 0;
+    }
+    let leader: u64 = load(current(), &LAYOUT.task_leader);
+    pid != 0 && read(leader + LAYOUT.task_pid.get() as u64) == Some(pid)
+}
+
 /// Of a `struct cred *`.
 #[inline(always)]
 fn effective(cred: *const c_void) -> u32 {

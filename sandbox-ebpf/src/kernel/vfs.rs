@@ -41,6 +41,28 @@ impl File {
     pub(crate) fn flags(self) -> u32 {
         load(self.0, &LAYOUT.file_flags)
     }
+
+    /// The address as a number.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// `struct fown_struct *`: whom a file signals. Before 6.12 a part of the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner(pub(crate) *const c_void);
+
+impl Owner {
+    /// Address of the file.
+    #[inline(always)]
+    pub(crate) fn file(self) -> u64 {
+        if LAYOUT.owner_file.is_absent() {
+            (self.0 as u64).wrapping_sub(LAYOUT.file_owner.get() as u64)
+        } else {
+            load(self.0, &LAYOUT.owner_file)
+        }
+    }
 }
 
 /// `struct vm_area_struct *`: a part of an address space.
@@ -291,6 +313,16 @@ impl Inode {
         if self.exists() { load(self.0, &LAYOUT.inode_nlink) } else { 0 }
     }
 
+    /// In procfs: address of the `struct pid` whose directory this lies in; 0 where it is nobody's.
+    #[inline(always)]
+    pub(crate) fn process(self) -> u64 {
+        if !self.exists() {
+            return 0;
+        }
+        let outer = (self.0 as u64).wrapping_sub(LAYOUT.proc_vfs.get() as u64);
+        read(outer + LAYOUT.proc_pid.get() as u64).unwrap_or(0)
+    }
+
     /// `i_rdev`, kernel encoding; 0 where there is no inode.
     #[inline(always)]
     pub(crate) fn rdev(self) -> u32 {
@@ -300,6 +332,34 @@ impl Inode {
 
 /// include/uapi/linux/magic.h
 const TMPFS: u64 = 0x0102_1994;
+const PROC: u64 = 0x9fa0;
+const SYSFS: u64 = 0x6265_6572;
+const CGROUP: u64 = 0x0027_e0eb;
+const CGROUP2: u64 = 0x6367_7270;
+const BPFFS: u64 = 0xcafe_4a11;
+const DEBUGFS: u64 = 0x6462_6720;
+const TRACEFS: u64 = 0x7472_6163;
+const SECURITYFS: u64 = 0x7363_6673;
+const CONFIGFS: u64 = 0x6265_6570;
+const BINFMTFS: u64 = 0x4249_4e4d;
+const EFIVARFS: u64 = 0xde5e_81e4;
+const PSTORE: u64 = 0x6165_676c;
+const RESCTRL: u64 = 0x0765_5821;
+const SELINUXFS: u64 = 0xf97c_ff8c;
+const SMACKFS: u64 = 0x4341_5d53;
+
+/// `struct fs_context *`: a file system that is to be mounted.
+#[derive(Clone, Copy)]
+pub(crate) struct Mounting(pub(crate) *const c_void);
+
+impl Mounting {
+    /// Address of the name of its type.
+    #[inline(always)]
+    pub(crate) fn type_name(self) -> u64 {
+        let kind: u64 = load(self.0, &LAYOUT.context_type);
+        read(kind + LAYOUT.type_name.get() as u64).unwrap_or(0)
+    }
+}
 
 /// `struct iattr *`: what is to change.
 #[derive(Clone, Copy)]
@@ -353,6 +413,54 @@ impl SuperBlock {
         const XFS: u64 = 0x5846_5342;
         const F2FS: u64 = 0xf2f5_2010;
         matches!(self.magic(), EXT | XFS | F2FS | TMPFS)
+    }
+
+    /// The address as a number.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_proc(self) -> bool {
+        self.magic() == PROC
+    }
+
+    /// Whether this shows and sets the kernel, not files: what is written here is no content.
+    #[inline(always)]
+    pub(crate) fn is_of_the_kernel(self) -> bool {
+        matches!(
+            self.magic(),
+            PROC | SYSFS
+                | CGROUP
+                | CGROUP2
+                | BPFFS
+                | DEBUGFS
+                | TRACEFS
+                | SECURITYFS
+                | CONFIGFS
+                | BINFMTFS
+                | EFIVARFS
+                | PSTORE
+                | RESCTRL
+                | SELINUXFS
+                | SMACKFS
+        )
+    }
+
+    /// What a member may mount, and whether each mount of it is a new one that holds nothing yet.
+    ///
+    /// procfs, sysfs and cgroupfs show the kernel, and are judged as such. A queue file system is of the
+    /// namespace that the member made.
+    #[inline(always)]
+    pub(crate) fn mountable(self) -> Option<bool> {
+        const DEVPTS: u64 = 0x1cd1;
+        const MQUEUE: u64 = 0x1980_0202;
+        match self.magic() {
+            TMPFS | DEVPTS | MQUEUE => Some(true),
+            PROC | SYSFS | CGROUP2 => Some(false),
+            _ => None,
+        }
     }
 
     /// Whether this shows files that lie elsewhere: overlay and FUSE.

@@ -17,6 +17,7 @@ use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
 use crate::maps::{CHAINS, DEATHS, ROOTS};
 use crate::subject::Member;
 use cache::Key;
+use sandbox_common::Access;
 use sandbox_common::decide::Place;
 use sandbox_common::event::{PathEvent, Reason};
 use sandbox_common::path::{Inherited, LongEdgeKey, Rights, Root, RootKey, WALK_DEPTH};
@@ -87,9 +88,21 @@ pub(crate) fn place_in<'a>(
         if fault == 0 {
             linked::restrict(&mut state.place.own, member.subject.slot, dentry);
         }
+        close(&mut state.place.own, superblock);
     }
     state.place.fault = fault;
     &state.place
+}
+
+/// Takes writing away where the kernel shows itself, however wide the rules are: there a member would
+/// leave its cgroup, detach the programs, or have the kernel run something.
+#[inline(always)]
+fn close(own: &mut Rights, superblock: SuperBlock) {
+    if own.allow & Access::WRITES.bits() != 0 && superblock.is_of_the_kernel() {
+        own.allow &= !Access::WRITES.bits();
+        // No rule says so.
+        own.rules[1] = 0;
+    }
 }
 
 /// Finds the places of two objects; they are then in `state.first` and `state.place`.

@@ -94,6 +94,8 @@ impl Bpf {
             slot: share.slots().0,
             mode: self.mode as u32,
             patterns: patterns.map_err(error("load the policy"))?,
+            permits: self.policy.permits,
+            pad: 0,
         };
         let held = self.registry.hold().map_err(|error| refused("take the lock", error))?;
         share

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::run::lacking;
-use crate::engine::{Aside, Engine, EngineError, Engines, Found, Identity};
+use crate::engine::{Aside, Engine, EngineError, Engines, Fault, Found, Identity};
 use crate::kernel::features::{self, Facts};
 use crate::session::state::{RUN, Registry};
 use crate::session::{host, orphan};
@@ -40,6 +40,12 @@ enum EngineVerb {
     Keep,
     /// Keep no engine any more; without sessions it is detached at once
     Release,
+    /// In an emergency: detach everything now, also under running sessions
+    Off {
+        /// Leave the agents that run now without any confinement
+        #[arg(long)]
+        unconfine_sessions: bool,
+    },
 }
 
 /// One line of the list.
@@ -61,6 +67,9 @@ struct Line {
     /// Records of denials of tasks whose session had ended; absent where it is another build's.
     #[serde(skip_serializing_if = "Option::is_none")]
     undelivered: Option<u64>,
+    /// What was denied because it could not be judged; absent where it is another build's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faults: Option<Vec<Fault>>,
 }
 
 /// Runs `sandbox engine`.
@@ -70,6 +79,7 @@ pub fn execute(args: &EngineArgs) -> ExitCode {
     let done = match &args.verb {
         Some(EngineVerb::Keep) => keep(&mut output),
         Some(EngineVerb::Release) => release(&mut output),
+        Some(EngineVerb::Off { unconfine_sessions }) => off(*unconfine_sessions, &mut output),
         _ => list(json),
     };
     match done {
@@ -104,18 +114,21 @@ fn line(found: Found, own: Option<&Identity>) -> Line {
     let looked = (is_own == Some(true)).then(|| {
         let engine = Engine::adopt(&found.pins)?;
         engine.verify()?;
-        engine.lost(0)
+        Ok::<_, EngineError>((engine.lost(0)?, engine.faults()?))
     });
     let fault = looked.as_ref().and_then(|looked| looked.as_ref().err()).map(ToString::to_string);
+    let whole = looked.as_ref().map(Result::is_ok);
+    let (undelivered, faults) = looked.and_then(Result::ok).unzip();
     Line {
         r#type: "engine",
         engine: found.identity,
         own: is_own,
         kept: found.kept,
         sessions: found.owners.len(),
-        whole: looked.as_ref().map(Result::is_ok),
+        whole,
         fault,
-        undelivered: looked.and_then(Result::ok),
+        undelivered,
+        faults,
     }
 }
 
@@ -129,6 +142,9 @@ fn human(line: &Line) -> String {
     }
     if let Some(fault) = &line.fault {
         words.push(fault.clone());
+    }
+    for Fault { hook, reason, count } in line.faults.iter().flatten() {
+        words.push(format!("{count} times {reason} at {hook}"));
     }
     words.join("  ")
 }
@@ -162,6 +178,42 @@ fn release(output: &mut Output) -> Result<(), Failure> {
     drop(held);
     aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
     output.notice(Level::Info, "no engine is kept; one in use is detached with its last session");
+    Ok(())
+}
+
+/// Detaches every engine. What was done is told to the kernel's log first, which no session can write.
+fn off(unconfine: bool, output: &mut Output) -> Result<(), Failure> {
+    let engines = checked()?;
+    let registry = Registry::open(RUN).map_err(Failure::new)?;
+    let held = registry.hold().map_err(Failure::new)?;
+    let owners: Vec<String> =
+        engines.list().map_err(Failure::new)?.into_iter().flat_map(|found| found.owners).collect();
+    if !owners.is_empty() && !unconfine {
+        let message =
+            format!("{} sessions are confined by it: {}", owners.len(), owners.join(", "));
+        return Err(Failure::new(message).help(
+            "end them (sandbox sessions end ID) and release the engine (sandbox engine release); or \
+             leave their agents without any confinement with --unconfine-sessions",
+        ));
+    }
+    let user = std::env::var("SUDO_USER").unwrap_or_else(|_| "root".into());
+    let line = format!(
+        "sandbox: enforcement turned off by {} (pid {}); sessions no longer confined: {}",
+        user.escape_debug(),
+        std::process::id(),
+        if owners.is_empty() { "none".into() } else { owners.join(" ") }
+    );
+    // Level warning. What cannot be told is not done.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/kmsg")
+        .and_then(|mut log| log.write_all(format!("<4>{line}\n").as_bytes()))
+        .map_err(|error| Failure::new(format!("cannot write to the kernel's log: {error}")))?;
+    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
+    let aside = engines.set_aside_all(&held).map_err(error)?;
+    drop(held);
+    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    output.notice(Level::Warning, &line);
     Ok(())
 }
 

@@ -183,6 +183,14 @@ impl Engines {
         Ok(aside)
     }
 
+    /// Sets aside every engine, used or not: the sessions on them are confined no longer once these are
+    /// discarded.
+    pub fn set_aside_all(&self, held: &Held) -> Result<Vec<Aside>, EngineError> {
+        let error = |source| EngineError::Pins { path: self.root.clone(), source };
+        let found = self.list().map_err(error)?;
+        found.iter().map(|found| set_aside(&found.pins, held)).collect()
+    }
+
     /// Where an owner's cgroup links are pinned, on the engine where it has a share.
     pub fn of(&self, owner: &str) -> io::Result<Option<Found>> {
         Ok(self.list()?.into_iter().find(|found| found.owners.iter().any(|name| name == owner)))

@@ -79,18 +79,24 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::KernelReadFile, Need::Required),
     (Hook::Syslog, Need::Required),
     (Hook::Settime, Need::Required),
+    (Hook::FileSendSigiotask, Need::Required),
+    (Hook::KeyAlloc, Need::WhereItExists),
+    (Hook::KeyPermission, Need::WhereItExists),
+    (Hook::Quotactl, Need::Required),
+    (Hook::FsContextParseParam, Need::Required),
 ];
 
 /// The programs attached to each session's cgroup; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
 
 /// Programs that note something and deny nothing: a new pseudo-terminal, directories that begin to have
-/// another place and have it, and the end of superblocks.
+/// another place and have it, the end of superblocks, and who wants signals about a descriptor.
 pub(super) const NOTED: &[(&str, Noted)] = &[
     ("devpts_pty_new", Noted::Return("devpts_pty_new")),
     ("inode_rename", Noted::Hook),
     ("vfs_rename", Noted::Return("vfs_rename")),
     ("sb_delete", Noted::VoidHook { otherwise: "sb_delete_returned" }),
+    ("file_set_fowner", Noted::VoidHook { otherwise: "file_set_fowner_returned" }),
 ];
 
 /// What a program that notes something is attached to.

@@ -6,7 +6,8 @@ use super::links::Attached;
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 use aya::maps::CgroupStorage;
 use aya::maps::lpm_trie::LpmTrie;
-use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuHashMap};
+use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError};
+use aya::maps::{PerCpuArray, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
 use sandbox_common::net::{Net4, Net6, Port, PortRule};
 use sandbox_common::path::{
@@ -33,11 +34,13 @@ pub(super) struct Maps {
     pub(super) devices: HashMap<MapData, DeviceKey, u32>,
     pub(super) ptys: HashMap<MapData, PtyKey, u64>,
     pub(super) sockets: HashMap<MapData, u64, u64>,
+    pub(super) objects: HashMap<MapData, u64, u64>,
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
     pub(super) rings: HashOfMaps<MapData, u32>,
     pub(super) lost: PerCpuHashMap<MapData, u32, u64>,
+    pub(super) faults: PerCpuArray<MapData, u64>,
     #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
     pub(super) owner: CgroupStorage<MapData, u64>,
     /// At 0 the next number that no session had, at 1 the format (`identity`).
@@ -90,11 +93,13 @@ impl Maps {
             devices: map(dir, "DEVICES")?,
             ptys: map(dir, "PTYS")?,
             sockets: map(dir, "SOCKETS")?,
+            objects: map(dir, "OBJECTS")?,
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
             rings: map(dir, "RINGS")?,
             lost: map(dir, "LOST")?,
+            faults: map(dir, "FAULTS")?,
             owner: map(dir, "OWNER")?,
             next: map(dir, "NEXT")?,
             claims: map(dir, "CLAIMS")?,

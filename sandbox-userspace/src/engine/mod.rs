@@ -23,6 +23,7 @@ use crate::kernel::bpf;
 use crate::session::state::Held;
 use load::OBJECT;
 use maps::Maps;
+use sandbox_common::event::{Hook, Reason, fault_counter};
 use sandbox_common::subject::{Control, Parent, Subject};
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -37,6 +38,17 @@ use std::path::{Path, PathBuf};
 pub struct Engine {
     pins: PathBuf,
     maps: Maps,
+}
+
+/// How often a hook denied for a reason that is none of a policy's.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Fault {
+    /// The hook.
+    pub hook: &'static str,
+    /// The reason: one of [`Reason::FAULTS`].
+    pub reason: &'static str,
+    /// How often.
+    pub count: u64,
 }
 
 impl Engine {
@@ -141,6 +153,23 @@ impl Engine {
     pub fn lost(&self, session: u32) -> Result<u64, EngineError> {
         let counts = self.maps.lost.get(&session, 0).map_err(EngineError::map("LOST"))?;
         Ok(counts.iter().sum())
+    }
+
+    /// What was denied because it could not be judged, since the engine was loaded: by hook and reason,
+    /// over all CPUs and sessions.
+    pub fn faults(&self) -> Result<Vec<Fault>, EngineError> {
+        let mut faults = Vec::new();
+        for hook in Hook::ALL {
+            for reason in Reason::FAULTS {
+                let Some(index) = fault_counter(*hook as u8, reason as u16) else { continue };
+                let counts = self.maps.faults.get(&index, 0).map_err(EngineError::map("FAULTS"))?;
+                let count = counts.iter().sum();
+                if count != 0 {
+                    faults.push(Fault { hook: hook.name(), reason: reason.name(), count });
+                }
+            }
+        }
+        Ok(faults)
     }
 
     /// Whether everything that was attached is still attached.

@@ -56,7 +56,7 @@ pub(super) fn patterns(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Removes what the members of a session noted about terminals and sockets.
+/// Removes what the members of a session noted about terminals, sockets and other objects.
 pub(super) fn cgroup(maps: &mut Maps, cgroup: u64) -> Result<(), EngineError> {
     macro_rules! sweep {
         ($map:ident, $name:literal) => {{
@@ -76,6 +76,7 @@ pub(super) fn cgroup(maps: &mut Maps, cgroup: u64) -> Result<(), EngineError> {
     }
     sweep!(ptys, "PTYS");
     sweep!(sockets, "SOCKETS");
+    sweep!(objects, "OBJECTS");
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use super::{ceiling, fold};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
+use sandbox_common::subject::NAMESPACES;
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -90,6 +91,7 @@ pub fn compile_placed(
 
     let mut compiled = CompiledPolicy {
         devices: devices(context),
+        permits: if policy.permits_namespaces() { NAMESPACES } else { 0 },
         rules: rules(policy),
         roots: vec![(0, unknown)],
         ..Default::default()

@@ -529,5 +529,7 @@ fn the_examples_of_the_reference_are_policies() {
 
     let usual = load_text("policy.md", "version = 1\nextends = ['default']\n".to_owned()).unwrap();
     assert!(load_text("policy.md", next()).unwrap().files.len() < usual.files.len());
+    assert!(load_text("policy.md", next()).unwrap().permits_namespaces());
+    assert!(!usual.permits_namespaces());
     assert!(examples.next().is_none());
 }

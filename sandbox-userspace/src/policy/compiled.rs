@@ -33,6 +33,9 @@ pub struct CompiledPolicy {
     pub ports: Vec<PortEntry>,
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
+    /// What is permitted beside the rules: a sum of
+    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES).
+    pub permits: u32,
     /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,
 }

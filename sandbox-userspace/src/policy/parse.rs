@@ -16,14 +16,15 @@ use toml::de::{DeTable, DeValue};
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-pub(super) const KEYS: [(&str, &[&str]); 8] = [
-    ("", &["version", "extends", "except", "mode", "files", "network", "environment"]),
+pub(super) const KEYS: [(&str, &[&str]); 9] = [
+    ("", &["version", "extends", "except", "mode", "files", "network", "environment", "processes"]),
     ("files", &["read", "write", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
     ("files.exec", &["default", "allow", "deny"]),
     ("network", &["allow", "unix"]),
     ("network.unix", &["allow", "deny"]),
+    ("processes", &["namespaces"]),
     ("environment", &["allow", "deny", "secrets"]),
 ];
 
@@ -126,6 +127,7 @@ impl Layers {
         let mode = reader.word(root, "mode");
         let lists = LIST_KEYS.into_iter().filter(|key| find(root, key).is_some());
         self.policy.said.extend(lists.chain(mode.map(|_| "mode")));
+        let namespaces = reader.namespaces(root);
         let mut found = reader.diagnostics;
         for preset in presets {
             if !self.presets.contains(&preset.name) {
@@ -134,6 +136,7 @@ impl Layers {
             }
         }
         self.policy.sources.push(Arc::clone(source));
+        self.policy.namespaces = namespaces.or(self.policy.namespaces);
         let defaults = &mut self.policy.defaults;
         defaults.read = read.unwrap_or(defaults.read);
         defaults.execute = execute.unwrap_or(defaults.execute);
@@ -329,6 +332,18 @@ impl Reader<'_> {
             None => format!("write `\"{}\"`", words.join("\"` or `\"")),
         };
         self.error(value.span(), format!("`{key}` is `{said}`"), help);
+        None
+    }
+
+    /// What `processes.namespaces` says.
+    fn namespaces(&mut self, root: &DeTable<'_>) -> Option<bool> {
+        let value = root.get("processes")?.get_ref().as_table()?.get("namespaces")?;
+        if let DeValue::Boolean(permitted) = value.get_ref() {
+            return Some(*permitted);
+        }
+        let message =
+            format!("`processes.namespaces` is {}, not a truth value", article(value.get_ref()));
+        self.error(value.span(), message, "write `true` or `false`");
         None
     }
 

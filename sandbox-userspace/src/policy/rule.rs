@@ -24,6 +24,8 @@ pub struct Policy {
     pub secrets: bool,
     /// What holds where no rule speaks.
     pub defaults: Defaults,
+    /// `processes.namespaces`, where a text says it: members may make user namespaces and mount in them.
+    pub namespaces: Option<bool>,
     /// `mode`: whether what is denied fails.
     pub mode: Mode,
     /// The texts that were read, in the order of their rules.
@@ -44,6 +46,7 @@ impl Default for Policy {
             variables: Vec::new(),
             secrets: true,
             defaults: Defaults::default(),
+            namespaces: None,
             mode: Mode::Enforce,
             sources: Vec::new(),
             said: BTreeSet::new(),
@@ -98,6 +101,12 @@ impl Policy {
             Kind::Write => !self.said.contains("files.write.allow"),
             Kind::Connect => !self.said.contains("network.unix.allow"),
         }
+    }
+
+    /// Whether members may make user namespaces: where that is said, and no ceiling says otherwise.
+    pub fn permits_namespaces(&self) -> bool {
+        let forbidden = self.ceilings.iter().any(|ceiling| ceiling.namespaces == Some(false));
+        self.namespaces == Some(true) && !forbidden
     }
 }
 

@@ -200,7 +200,8 @@ fn admit(
     ports: &Ports,
 ) -> Result<CanaryReport, CanaryError> {
     let (session, (_, slot)) = (share.number(), share.slots());
-    let subject = Subject { session, slot, mode: Mode::Enforce as u32, patterns };
+    let mode = Mode::Enforce as u32;
+    let subject = Subject { session, slot, mode, patterns, permits: 0, pad: 0 };
     share.engine().admit(cell.id, cell.parent, subject, &registry.hold()?)?;
     let observed = match share.attach((&cell.path, cell.id), PREFIX) {
         Ok(()) => {

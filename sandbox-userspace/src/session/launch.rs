@@ -82,14 +82,16 @@ impl Agent {
 }
 
 /// Steps of the child; the number of the one that failed goes through a pipe.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 12] = [
     "make a process group",
     "put it in the terminal's foreground",
+    "make message queues and shared memory of its own",
     "join the session's cgroup",
     "give up capabilities",
     "set the groups",
     "set the group",
     "set the user",
+    "make a keyring of its own",
     "set no_new_privs",
     "reset the signals",
     "mark inherited descriptors to be closed",
@@ -169,7 +171,7 @@ pub fn launch(
     }
 }
 
-/// Runs in the child between its birth and its program. From the third step on it is confined.
+/// Runs in the child between its birth and its program. From the fourth step on it is confined.
 fn become_agent(child: &Child) -> io::Result<()> {
     steps(child).map_err(|(step, error)| {
         // SAFETY: one byte of a local variable; without the report the message only names less.
@@ -191,14 +193,17 @@ fn steps(child: &Child) -> Result<(), (u8, io::Error)> {
         if let Some(tty) = child.tty {
             check(1, libc::tcsetpgrp(tty, libc::getpid()).into())?;
         }
-        check(2, libc::write(child.entrance, c"0".as_ptr().cast(), 1) as libc::c_long)?;
-        super::privileges::shed().map_err(|error| (3, error.into()))?;
+        // System V IPC and POSIX message queues of outsiders: the kernel knows none but its own.
+        check(2, libc::unshare(libc::CLONE_NEWIPC).into())?;
+        check(3, libc::write(child.entrance, c"0".as_ptr().cast(), 1) as libc::c_long)?;
+        super::privileges::shed().map_err(|error| (4, error.into()))?;
         if let Some((uid, gid, groups)) = &child.ids {
-            check(4, libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
-            check(5, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid))?;
-            check(6, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))?;
+            check(5, libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+            check(6, libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid))?;
+            check(7, libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))?;
         }
-        check(7, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+        check(8, own_keyring())?;
+        check(9, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
         // All zero is the default action, whatever the kernel's struct looks like here. The raw
         // call, because the C library does not let its own signals be set. SIGKILL and SIGSTOP
         // cannot be set and need not be.
@@ -211,8 +216,20 @@ fn steps(child: &Child) -> Result<(), (u8, io::Error)> {
         libc::sigemptyset(none.as_mut_ptr());
         let mask = libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
         if mask != 0 {
-            return Err((8, io::Error::from_raw_os_error(mask)));
+            return Err((10, io::Error::from_raw_os_error(mask)));
         }
-        check(9, libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))
+        check(11, libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))
     }
+}
+
+/// A new session keyring, made as a member: keys of outsiders are closed to it, that of its parent too.
+/// 0 where the kernel keeps no keys.
+fn own_keyring() -> libc::c_long {
+    /// include/uapi/linux/keyctl.h
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    let anonymous = std::ptr::null::<libc::c_char>();
+    // SAFETY: a system call with a number and a null pointer.
+    let made = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, anonymous) };
+    let without = made < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+    if without { 0 } else { made }
 }

@@ -1,14 +1,35 @@
-//! Capabilities that an agent must not have, root or not.
+//! Capabilities that an agent must not have, root or not: those for what no hook can hold.
 //!
-//! Since 6.16 the kernel lets a reader into another process's `environ`, `maps` and `auxv` for
-//! `CAP_PERFMON` (and `CAP_SYS_ADMIN`, which includes it) *after* the LSMs have refused
-//! (`may_access_mm`, `kernel/fork.c`): no hook can hold what these open. What else they are good for
-//! (mounts, BPF, perf) is refused to members anyway.
+//! - Since 6.16 the kernel lets a reader into another process's `environ`, `maps` and `auxv` for
+//!   `CAP_PERFMON` (and `CAP_SYS_ADMIN`, which includes it) *after* the LSMs have refused
+//!   (`may_access_mm`, `kernel/fork.c`).
+//! - Modules are unloaded, the machine is restarted, swap is taken away, names of the host are set,
+//!   process accounting is turned off, ports are written and the clock is bent (`adjtimex`) without an
+//!   LSM being asked.
+//! - With `CAP_NET_ADMIN` a tunnel would carry what goes to an allowed address anywhere else.
+//! - What is left are settings of the machine's guards: of other LSMs, of the audit system.
 
 use rustix::io::Result;
 use rustix::thread::{
     CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
 };
+
+/// What an agent does not keep.
+pub const SHED: [CapabilitySet; 13] = [
+    CapabilitySet::SYS_ADMIN,
+    CapabilitySet::PERFMON,
+    CapabilitySet::BPF,
+    CapabilitySet::CHECKPOINT_RESTORE,
+    CapabilitySet::SYS_MODULE,
+    CapabilitySet::SYS_BOOT,
+    CapabilitySet::SYS_RAWIO,
+    CapabilitySet::SYS_PACCT,
+    CapabilitySet::SYS_TIME,
+    CapabilitySet::NET_ADMIN,
+    CapabilitySet::MAC_ADMIN,
+    CapabilitySet::MAC_OVERRIDE,
+    CapabilitySet::AUDIT_CONTROL,
+];
 
 /// Takes them from this thread for good: with its next program they are gone, for root too.
 ///
@@ -16,14 +37,13 @@ use rustix::thread::{
 /// set cannot be changed and needs not be, unless the program run next brings capabilities of its
 /// own, which `no_new_privs` forbids.
 pub fn shed() -> Result<()> {
-    let dangerous = [CapabilitySet::SYS_ADMIN, CapabilitySet::PERFMON];
     let mut sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
-        for capability in dangerous {
+        for capability in SHED {
             remove_capability_from_bounding_set(capability)?;
         }
     }
-    for capability in dangerous {
+    for capability in SHED {
         sets.effective.remove(capability);
         sets.permitted.remove(capability);
         sets.inheritable.remove(capability);
@@ -48,7 +68,7 @@ mod tests {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             CapabilitySet::from_bits_retain(u64::from_str_radix(line.trim(), 16).unwrap())
         };
-        let gone = CapabilitySet::SYS_ADMIN | CapabilitySet::PERFMON;
+        let gone = CapabilitySet::from_iter(SHED);
         for name in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
             assert!(!set(name).intersects(gone), "{name}");
         }

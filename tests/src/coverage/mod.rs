@@ -10,7 +10,7 @@ use subjects::{GROUPS, UNTESTED};
 const HEAD: &str = "\
 # Coverage
 
-Which test tries which way around the rules about files, and which cases from practice. Written by
+Which test tries which way around the rules and out of the session, and which cases from practice. Written by
 `cargo xtask coverage` from the tables in `tests/src`; a test on the host fails where it is out of date,
 where a test that is named here does not exist, and where a row has neither a test nor a reason.
 
@@ -66,6 +66,29 @@ mod tests {
     fn document_is_up_to_date() -> anyhow::Result<()> {
         let found = std::fs::read_to_string(FILE)?;
         assert!(found == document(), "docs/coverage.md has drifted: run `cargo xtask coverage`");
+        Ok(())
+    }
+
+    /// Every `T NAME` and `S NAME` of a document is a test, or the beginning of some tests' names.
+    #[test]
+    fn tests_of_the_threat_model_exist() -> anyhow::Result<()> {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/threat-model.md");
+        let text = std::fs::read_to_string(file)?;
+        let names = |trials: Vec<Trial>| -> Vec<String> {
+            trials.iter().map(|trial| trial.name().to_owned()).collect()
+        };
+        let (kernel, system) = (names(crate::suite::trials()), names(crate::system::trials()));
+        let mut seen = 0;
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let (names, test) = match quoted.split_once(' ') {
+                Some(("T", test)) if test != "NAME" => (&kernel, test),
+                Some(("S", test)) if test != "NAME" => (&system, test),
+                _ => continue,
+            };
+            assert!(names.iter().any(|name| name.starts_with(test)), "{quoted} is no test");
+            seen += 1;
+        }
+        assert!(seen > 30, "only {seen} tests are named");
         Ok(())
     }
 

@@ -1,14 +1,17 @@
-//! What is to be tried: ways around the rules about files, and cases from practice.
+//! What is to be tried: ways around the rules and out of the session, and cases from practice.
 
 /// A group of rows: its heading, and each row's id and description.
 pub(super) type Group = (&'static str, &'static [(&'static str, &'static str)]);
 
 pub(super) const GROUPS: &[Group] = &[
     ("Paths: ways to an object that its name does not show", PATHS),
-    ("Membership and the sandbox itself", MEMBERSHIP),
+    ("Leaving the session, or never being in it", MEMBERSHIP),
     ("Changes without a write to an opened file", CHANGES),
+    ("The sandbox itself and the kernel", ENFORCER),
     ("Cases: reading, and telling objects apart", READS),
     ("Cases: writing", WRITES),
+    ("Cases: leaving, killing, blinding", LEAVING),
+    ("Cases: start, platforms, honesty", HONESTY),
     ("Cases: what must keep working", WORK),
 ];
 
@@ -37,9 +40,66 @@ const PATHS: &[(&str, &str)] = &[
 const MEMBERSHIP: &[(&str, &str)] = &[
     ("A1", "A member moves itself to another cgroup"),
     ("A2", "A child is born in another cgroup (`CLONE_INTO_CGROUP`)"),
+    ("A3", "A child cgroup that is made after the start"),
+    ("A4", "Another process is asked to act: systemd, D-Bus, docker, an agent's socket"),
     ("A5", "Kernel settings that make the kernel run a program outside, as root"),
+    ("A6", "Somebody else moves the member"),
+    ("A7", "The member is moved after its session was looked up"),
+    ("A8", "A hybrid machine, with hierarchies of version 1 too"),
+    ("A9", "A private cgroup namespace, whose root is not the root"),
+    ("A10", "io_uring's kernel threads do the work"),
+    ("A11", "An object that a helper opened outside comes in"),
+    ("A12", "A socket that was made outside is used inside"),
+];
+
+const ENFORCER: &[(&str, &str)] = &[
+    ("A46", "`BPF_LINK_DETACH` from inside"),
+    ("A47", "The last mount of the bpffs is taken away, lazily too"),
+    ("A48", "Pins are removed or renamed, links and maps changed by number"),
+    ("A49", "The supervising program is killed, stopped, traced, starved"),
+    ("A50", "The control interface of a daemon is reached from inside"),
+    ("A51", "Modules, kexec, perf, tracing, the machine's memory"),
+    ("A52", "Own BPF programs that overrule a verdict"),
+    ("A53", "A name that a policy might trust (`PR_SET_NAME`, a copied program)"),
+    ("A54", "A flood of events hides one, or turns enforcement off"),
+    ("A55", "The operation is done before a killing signal arrives"),
+    ("A56", "Secrets in the memory, environment and descriptors of other processes"),
+    ("A57", "Typing into a terminal (`TIOCSTI`, `TIOCLINUX`)"),
+    ("A58", "Keyrings, System V and POSIX objects of outsiders"),
+    ("A59", "Setuid programs gain privileges"),
+    ("A60", "Files in the workspace that the user's programs run later"),
     ("A61", "The agent edits its own guard: policy, state, pins"),
+    ("A62", "A switch that turns the sandbox off from inside"),
+    ("A63", "Another ABI: 32-bit system calls"),
+    ("A64", "Descriptors that leak into the session"),
+];
+
+const LEAVING: &[(&str, &str)] = &[
+    ("D5.77", "Child, sibling and root cgroup, threads, a cgroup mount of its own, version 1"),
     ("D5.78", "`clone3` into another cgroup, by a descriptor that may only be read"),
+    ("D5.79", "Double fork, `setsid`, a parent that exits"),
+    ("D5.80", "The supervising program is killed or stopped; it starts again"),
+    ("D5.81", "The agent attacks the supervising program and its cgroup"),
+    ("D5.83", "A flood of denials while another denial matters"),
+    ("D5.85", "A task calls itself something else"),
+    ("D5.86", "io_uring, with worker and polling threads too"),
+    ("D5.87", "Root of a user namespace"),
+    ("D5.88", "The loader, interpreters, a static program"),
+    ("D5.90", "No flag, variable or file of the agent's changes what is enforced"),
+    ("D5.91", "A policy that is exchanged while the session runs"),
+    ("D5.93", "A policy that is larger than the maps"),
+    ("D4.75", "`TIOCSTI` and `TIOCLINUX` on a terminal"),
+];
+
+const HONESTY: &[(&str, &str)] = &[
+    ("D6.94", "`bpf` is missing from the list of LSMs"),
+    ("D6.95", "Something needed is missing, and the agent is started all the same"),
+    ("D6.96", "A mode or flag is ignored by a release"),
+    ("D6.97", "A package lacks a part"),
+    ("D6.98", "Hybrid cgroups, a private cgroup namespace, a broken rule"),
+    ("D6.100", "Another kernel, the same verdicts"),
+    ("D6.101", "What is explained is what the kernel does"),
+    ("D6.102", "Each claim names its test"),
 ];
 
 const CHANGES: &[(&str, &str)] = &[
@@ -108,6 +168,7 @@ const WORK: &[(&str, &str)] = &[
     ("D7.105", "A working directory that holds repositories and is none"),
     ("D7.108", "Common devices, shared memory, `/proc/self`, pipes, event and process descriptors"),
     ("D7.109", "Temporary files and here-documents"),
+    ("D7.113", "An agent's own sandbox (bubblewrap) inside a session"),
     ("D7.110", "Package managers, compilers and their caches"),
 ];
 
@@ -123,5 +184,16 @@ pub(super) const UNTESTED: &[(&str, &str)] = &[
         "the kernels of the test machines are tried without btrfs; `doctor` compares device numbers",
     ),
     ("D1.18", "as A25"),
-    ("D1.25", "no test yet"),
+    (
+        "D1.25",
+        "not held: command line, cgroup and the numbers of descriptors can be read; where these lead \
+         and everything else is closed (A56)",
+    ),
+    ("A50", "there is no daemon, so nothing to be reached"),
+    (
+        "A55",
+        "no verdict is a signal: every refusal is an error of the system call, and nothing changed",
+    ),
+    ("D6.97", "there are no packages yet; each start proves itself before the agent runs"),
+    ("D6.102", "this document and its test on the host"),
 ];

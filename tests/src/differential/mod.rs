@@ -40,6 +40,7 @@ const NAME: &str = "differential::kernel_does_what_the_reference_says";
 
 /// Rows of the coverage table that random operations try.
 pub(crate) const ROWS: &[(&str, &str)] = &[
+    ("D6.101", "differential::kernel_does_what_the_reference_says"),
     ("A13", NAME),
     ("A15", NAME),
     ("A20", NAME),

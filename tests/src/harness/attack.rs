@@ -5,7 +5,7 @@ use super::{Bystander, Ground, Policy, Session, difference, snapshot};
 use crate::probe::Operation;
 use anyhow::bail;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) operation: Operation,

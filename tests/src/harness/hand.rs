@@ -5,6 +5,7 @@ use crate::probe::{Answer, Operation};
 use anyhow::{Context as _, bail};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -59,14 +60,28 @@ pub(crate) struct Bystander {
 
 impl Bystander {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["probe", "serve"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the bystander")?;
+        Self::of_user(0)
+    }
+
+    /// A process of this user.
+    pub(crate) fn of_user(uid: u32) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["probe", "serve"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if uid != 0 {
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command.spawn().context("starting the bystander")?;
         let hand = Hand::of(&mut child)?;
         Ok(Self { child, hand })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Whether it still does what it is told.
+    pub(crate) fn is_well(&mut self) -> bool {
+        self.hand.perform(&Operation::Identity {}).is_ok_and(|answer| answer.errno == 0)
     }
 
     pub(crate) fn perform(&mut self, operation: &Operation) -> anyhow::Result<Answer> {

@@ -8,6 +8,7 @@ pub(crate) struct Policy {
     rules: Vec<(&'static str, String)>,
     /// What is not allowed where no rule speaks: `files.read`, `files.exec`.
     closed: Vec<&'static str>,
+    namespaces: bool,
 }
 
 /// A policy as a file's text.
@@ -53,7 +54,7 @@ impl Policy {
 
     /// These presets and nothing else.
     pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
-        Self { extends, except: &[], rules: Vec::new(), closed: Vec::new() }
+        Self { extends, except: &[], rules: Vec::new(), closed: Vec::new(), namespaces: false }
     }
 
     /// Without these, also where a preset extends them.
@@ -82,6 +83,11 @@ impl Policy {
     pub(crate) fn close(mut self, kind: &'static str) -> Self {
         self.closed.push(kind);
         self
+    }
+
+    /// User namespaces, and mounts in them.
+    pub(crate) fn namespaces(self) -> Self {
+        Self { namespaces: true, ..self }
     }
 
     pub(crate) fn write(&self) -> Written {
@@ -114,6 +120,9 @@ impl Policy {
                 }
                 lines.push("]".to_owned());
             }
+        }
+        if self.namespaces {
+            lines.extend([String::new(), "[processes]".into(), "namespaces = true".into()]);
         }
         lines.push(String::new());
         Written { text: lines.join("\n"), rules }

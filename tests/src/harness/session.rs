@@ -141,8 +141,15 @@ impl Runner {
             .spawn()
             .with_context(|| format!("starting {command:?}"))?;
         let hand = Hand::of(&mut keeper)?;
-        let mut session =
-            Session { keeper, hand, runner: self, errors, problems: Vec::new(), identity: None };
+        let mut session = Session {
+            keeper,
+            hand,
+            adopted: None,
+            runner: self,
+            errors,
+            problems: Vec::new(),
+            identity: None,
+        };
         let answer = session.hand.perform(&Operation::Identity {});
         let identity = answer.and_then(|answer| {
             serde_json::from_value(answer.data).context("the probe does not say who it is")
@@ -174,6 +181,8 @@ pub(crate) fn probe_words(words: &[&str]) -> anyhow::Result<Vec<String>> {
 pub(crate) struct Session {
     keeper: Child,
     hand: Hand,
+    /// A process that was put into the session from outside, and is asked in the agent's place.
+    adopted: Option<(Child, Hand)>,
     runner: Runner,
     errors: PathBuf,
     problems: Vec<String>,
@@ -217,7 +226,30 @@ impl Session {
     /// Lets the member perform an operation, without judging.
     pub(crate) fn perform(&mut self, operation: &Operation) -> anyhow::Result<Answer> {
         let papers = self.papers();
-        self.hand.perform(operation).with_context(|| format!("{operation:?}\n{papers}"))
+        let hand = self.adopted.as_mut().map_or(&mut self.hand, |(_, hand)| hand);
+        hand.perform(operation).with_context(|| format!("{operation:?}\n{papers}"))
+    }
+
+    /// From now on a process of root's is asked that has all capabilities, because an administrator put
+    /// it into the session's cgroup instead of having `sandbox run` start it.
+    pub(crate) fn adopt(&mut self) -> anyhow::Result<()> {
+        let cgroup = self.cgroup()?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["probe", "serve"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let hand = Hand::of(&mut child)?;
+        std::fs::write(cgroup.join("cgroup.procs"), child.id().to_string())
+            .context("putting a process into the session")?;
+        self.adopted = Some((child, hand));
+        Ok(())
+    }
+
+    /// Directory of the session's cgroup.
+    pub(crate) fn cgroup(&self) -> anyhow::Result<PathBuf> {
+        let event = self.started()?;
+        Ok(event["cgroup"].as_str().context("the started event names no cgroup")?.into())
     }
 
     pub(crate) fn problem(&mut self, text: impl Into<String>) {
@@ -286,6 +318,7 @@ impl Session {
 
     /// Ends the agent and waits for `sandbox run`; then the test passes if there was no problem.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        self.release();
         self.hand.dismiss();
         match wait(&mut self.keeper, PATIENCE)? {
             Some(status) if status.success() => {}
@@ -317,6 +350,18 @@ impl Session {
         self.verdict()
     }
 
+    /// Ends the adopted process, if there is one.
+    fn release(&mut self) {
+        if let Some((mut child, mut hand)) = self.adopted.take() {
+            hand.dismiss();
+            if !matches!(wait(&mut child, Duration::from_secs(10)), Ok(Some(_))) {
+                // It is stuck in an operation; there is nothing better to do.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+
     fn verdict(&mut self) -> anyhow::Result<()> {
         let problems = std::mem::take(&mut self.problems);
         if problems.is_empty() {
@@ -337,6 +382,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.release();
         self.hand.dismiss();
         if !matches!(wait(&mut self.keeper, Duration::from_secs(10)), Ok(Some(_))) {
             // The test has failed already; the next one needs a free machine.

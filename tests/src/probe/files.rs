@@ -37,6 +37,21 @@ pub(super) fn open(path: &Place, flags: i32) -> Outcome {
     }
 }
 
+/// The first refusal is the outcome where all were; else how often it was opened.
+pub(super) fn flood(path: &Place, flags: i32, times: u32) -> Outcome {
+    let (mut opened, mut refused) = (0u32, None);
+    for _ in 0..times {
+        match rustix::fs::open(path.path(), flags_of(flags), Mode::empty()) {
+            Ok(_) => opened += 1,
+            Err(errno) => refused = Some(errno),
+        }
+    }
+    match refused {
+        Some(errno) if opened == 0 => Err(Failure { errno, stage: "openat" }),
+        _ => Ok(json!(opened)),
+    }
+}
+
 pub(super) fn openat2(path: &Place, flags: i32) -> Outcome {
     let file = rustix::fs::openat2(
         CWD,

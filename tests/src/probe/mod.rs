@@ -11,10 +11,12 @@ mod files;
 mod names;
 mod network;
 mod operation;
+mod outsider;
 mod place;
 mod process;
 mod programs;
 mod stage;
+mod surface;
 mod unix;
 mod uring;
 
@@ -24,10 +26,12 @@ pub(crate) use attributes::Attribute;
 pub(crate) use descriptors::{Use, send};
 pub(crate) use files::deep_directory;
 pub(crate) use operation::{Handle, Operation, UdpWay};
+pub(crate) use outsider::{Act, Whom};
 pub(crate) use place::Place;
 pub(crate) use process::Identity;
 pub(crate) use programs::SIGNALLED;
 pub(crate) use stage::Step;
+pub(crate) use surface::{IPC_KEY, Surface, add_key};
 pub(crate) use unix::UnixName;
 
 use std::process::ExitCode;
@@ -48,6 +52,27 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
             Ok(()) => return perform(then),
             Err(failure) => Err(failure),
         },
+        O::As { uid, then } => match process::ordinary(*uid) {
+            Ok(()) => return perform(then),
+            Err(failure) => Err(failure),
+        },
+        O::Named { name: called, then } => match process::named(called) {
+            Ok(()) => return perform(then),
+            Err(failure) => Err(failure),
+        },
+        O::OldOpen { path, flags } => process::old_open(path, *flags),
+        O::UringPolled { path, flags } => uring::open_polled(path, *flags),
+        O::Flood { path, flags, times } => files::flood(path, *flags, *times),
+        O::Mounted { kind, at, options, then } => match process::mounted(kind, at, options) {
+            Ok(()) => return perform(then),
+            Err(failure) => Err(failure),
+        },
+        O::FsMounted { kind, options } => process::fs_mounted(kind, options),
+        O::Unmount { path, lazy } => process::unmount(path, *lazy),
+        O::Siege { path, address, stop } => network::siege(path, *address, stop),
+        O::Run { words } => process::run(words),
+        O::Other { whom, act } => outsider::act(*whom, act),
+        O::Reach { surface } => surface::reach(surface),
         O::ExecuteMemory { then } => return process::execute_memory(name, then),
         O::Crash {} => return process::crash(name),
         O::VforkOpen { path } => return process::vfork_open(name, path),

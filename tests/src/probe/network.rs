@@ -1,7 +1,7 @@
 //! Every way to send something to an address.
 
 use super::files::{checked, owned};
-use super::{Failure, Outcome, Stage, UdpWay};
+use super::{Failure, Outcome, Place, Stage, UdpWay};
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -105,6 +105,23 @@ pub(super) fn tcp(address: SocketAddr) -> Outcome {
     let socket = create(domain_of(address), libc::SOCK_STREAM, 0)?;
     connect(&socket, &RawAddress::new(address))?;
     rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
+}
+
+/// The last refusal is the outcome where every try was refused; else how many were not.
+pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome {
+    let (mut through, mut refused) = (0u32, None);
+    while refused.is_none() || !stop.path().exists() {
+        for tried in [super::files::open(path, libc::O_RDONLY), tcp(address)] {
+            match tried {
+                Ok(_) => through += 1,
+                Err(failure) => refused = Some(failure),
+            }
+        }
+    }
+    match refused {
+        Some(failure) if through == 0 => Err(failure),
+        _ => Ok(through.into()),
+    }
 }
 
 pub(super) fn tcp_fast_open(address: SocketAddr) -> Outcome {

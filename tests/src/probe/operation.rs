@@ -1,6 +1,6 @@
 //! What the hand can be asked to do.
 
-use super::{Attribute, Place, UnixName, Use};
+use super::{Act, Attribute, Place, Surface, UnixName, Use, Whom};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -260,6 +260,73 @@ pub(crate) enum Operation {
         binds: Vec<(Place, Place)>,
         then: Box<Operation>,
     },
+    /// Becomes an ordinary user, then.
+    As {
+        uid: u32,
+        then: Box<Operation>,
+    },
+    /// Calls itself something else (`PR_SET_NAME`), then.
+    Named {
+        name: String,
+        then: Box<Operation>,
+    },
+    /// `open` by the 32-bit system call (`int 0x80`).
+    OldOpen {
+        path: Place,
+        flags: i32,
+    },
+    /// `openat` in a ring whose requests a kernel thread picks up (`IORING_SETUP_SQPOLL`).
+    UringPolled {
+        path: Place,
+        flags: i32,
+    },
+    /// Opens so often; refused where every time was. `data` is how often it was not.
+    Flood {
+        path: Place,
+        flags: i32,
+        times: u32,
+    },
+    /// Opens the path and connects to the address again and again, until `stop` exists; refused where
+    /// every try was. `data` is how often one was not.
+    Siege {
+        path: Place,
+        address: SocketAddr,
+        stop: Place,
+    },
+    /// Runs a program with arguments; refused where its status is not 0.
+    Run {
+        words: Vec<String>,
+    },
+
+    /// `mount(2)` of a new file system with these options, then.
+    Mounted {
+        kind: String,
+        at: Place,
+        options: String,
+        then: Box<Operation>,
+    },
+    /// `fsopen`, `fsconfig` of each of these, `FSCONFIG_CMD_CREATE` and `fsmount`.
+    FsMounted {
+        kind: String,
+        options: Vec<(String, String)>,
+    },
+    /// `umount2`, with `MNT_DETACH` where `lazy`.
+    Unmount {
+        path: Place,
+        lazy: bool,
+    },
+
+    // outsider.rs
+    /// To another process.
+    Other {
+        whom: Whom,
+        act: Act,
+    },
+
+    // surface.rs
+    Reach {
+        surface: Surface,
+    },
     /// Leaves a process behind that sleeps; its pid is `data`.
     Leftover {},
 }
@@ -345,6 +412,18 @@ impl Operation {
             O::IntoCgroup { .. } => "into_cgroup",
             O::Chroot { .. } => "chroot",
             O::Namespace { .. } => "namespace",
+            O::As { .. } => "as",
+            O::Named { .. } => "named",
+            O::OldOpen { .. } => "old_open",
+            O::UringPolled { .. } => "uring_polled",
+            O::Flood { .. } => "flood",
+            O::Siege { .. } => "siege",
+            O::Run { .. } => "run",
+            O::Mounted { .. } => "mounted",
+            O::FsMounted { .. } => "fs_mounted",
+            O::Unmount { .. } => "unmount",
+            O::Other { .. } => "other",
+            O::Reach { .. } => "reach",
             O::Leftover {} => "leftover",
         }
     }

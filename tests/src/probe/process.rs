@@ -4,7 +4,10 @@ use super::files::checked;
 use super::{Answer, Failure, Operation, Outcome, Place, Stage, perform};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_bind, mount_change,
+};
 use rustix::process::{Pid, WaitOptions, getppid, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
@@ -288,6 +291,103 @@ fn crashed() -> Result<(i32, Outcome), Failure> {
     Ok((pid, if dumped { Ok(Value::Null) } else { Err(failure) }))
 }
 
+/// An ordinary user that can still be looked at by its like, as one that logged in.
+pub(super) fn ordinary(uid: u32) -> Result<(), Failure> {
+    // SAFETY: plain numbers, and no groups.
+    unsafe {
+        checked(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()), "setgroups")?;
+        checked(libc::syscall(libc::SYS_setresgid, uid, uid, uid), "setresgid")?;
+        checked(libc::syscall(libc::SYS_setresuid, uid, uid, uid), "setresuid")?;
+        checked(libc::prctl(libc::PR_SET_DUMPABLE, 1).into(), "PR_SET_DUMPABLE")?;
+    }
+    Ok(())
+}
+
+pub(super) fn named(name: &str) -> Result<(), Failure> {
+    let name =
+        CString::new(name).map_err(|_| Failure { errno: Errno::INVAL, stage: "the name" })?;
+    // SAFETY: a string that lives until the call returns.
+    checked(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }.into(), "PR_SET_NAME")?;
+    Ok(())
+}
+
+/// `open(2)` of 32-bit programs, which this one is not.
+pub(super) fn old_open(path: &Place, flags: i32) -> Outcome {
+    /// `__NR_open`, arch/x86/entry/syscalls/syscall_32.tbl
+    const OPEN: u32 = 5;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+    // SAFETY: a new mapping below 2 GiB, into which a path and its end are copied.
+    let low = unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), 8192, protection, kind, -1, 0);
+        if at == libc::MAP_FAILED || path.bytes().len() > 4095 {
+            return Err(Failure { errno: Errno::NOMEM, stage: "mmap" });
+        }
+        at.cast::<u8>().copy_from_nonoverlapping(path.bytes().as_ptr(), path.bytes().len());
+        at as u64
+    };
+    let result: i64;
+    // SAFETY: a system call by the old gate; it changes no memory of ours. The compiler keeps rbx for
+    // itself, so it is put back.
+    unsafe {
+        std::arch::asm!(
+            "xchg {path}, rbx",
+            "int 0x80",
+            "xchg {path}, rbx",
+            path = inout(reg) low => _,
+            inout("rax") u64::from(OPEN) => result,
+            in("rcx") i64::from(flags),
+            in("rdx") 0,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+    }
+    // The result has 32 bits.
+    let result = result as i32;
+    if result < 0 {
+        return Err(Failure { errno: Errno::from_raw_os_error(-result), stage: "int 0x80" });
+    }
+    super::files::content(super::files::owned(result.into())?, flags)
+}
+
+/// A kind of file system or its options, as the kernel takes them.
+fn text(of: &str) -> Result<CString, Failure> {
+    CString::new(of).map_err(|_| Failure { errno: Errno::INVAL, stage: "text" })
+}
+
+pub(super) fn mounted(kind: &str, at: &Place, options: &str) -> Result<(), Failure> {
+    let options = text(options)?;
+    rustix::mount::mount("none", at.path(), kind, MountFlags::empty(), options.as_c_str())
+        .stage("mount")
+}
+
+pub(super) fn fs_mounted(kind: &str, options: &[(String, String)]) -> Outcome {
+    let context = fsopen(kind, FsOpenFlags::empty()).stage("fsopen")?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, key.as_str(), value.as_str()).stage("fsconfig")?;
+    }
+    fsconfig_create(&context).stage("FSCONFIG_CMD_CREATE")?;
+    fsmount(&context, FsMountFlags::empty(), MountAttrFlags::empty()).stage("fsmount")?;
+    Ok(Value::Null)
+}
+
+pub(super) fn unmount(path: &Place, lazy: bool) -> Outcome {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    rustix::mount::unmount(path.path(), flags).stage("umount2")?;
+    Ok(Value::Null)
+}
+
+/// A program that ends by itself.
+pub(super) fn run(words: &[String]) -> Outcome {
+    let [program, arguments @ ..] = words else {
+        return Err(Failure { errno: Errno::INVAL, stage: "words" });
+    };
+    let output = std::process::Command::new(program).args(arguments).output().stage("execve")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into());
+    }
+    Err(Failure { errno: Errno::PERM, stage: "the program" })
+}
+
 pub(super) fn chroot(root: &Place) -> Result<(), Failure> {
     rustix::process::chroot(root.path()).stage("chroot")?;
     rustix::process::chdir("/").stage("chdir")
@@ -296,8 +396,16 @@ pub(super) fn chroot(root: &Place) -> Result<(), Failure> {
 pub(super) fn namespace(user: bool, binds: &[(Place, Place)]) -> Result<(), Failure> {
     let mut flags = UnshareFlags::NEWNS;
     flags.set(UnshareFlags::NEWUSER, user);
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     // SAFETY: no descriptor table or address space is unshared; this process has one thread.
     unsafe { unshare_unsafe(flags) }.stage("unshare")?;
+    if user {
+        // Who it was outside, as bubblewrap does.
+        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        std::fs::write("/proc/self/setgroups", "deny").stage("write of setgroups")?;
+        std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).stage("write of uid_map")?;
+        std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).stage("write of gid_map")?;
+    }
     if !binds.is_empty() {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private).stage("mount(MS_PRIVATE)")?;

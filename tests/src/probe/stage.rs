@@ -2,11 +2,14 @@
 
 use super::Place;
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// One step of the preparation. Mounts change in a mount namespace of the program's own.
@@ -14,6 +17,8 @@ use std::process::{Command, ExitCode};
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
     Unmount(Place),
+    /// A cgroup namespace of its own, whose root is this cgroup, and cgroup v2 mounted anew in it.
+    Cgroup(Place),
     Bind(Place, Place),
     /// Opens the file and lets the program inherit the descriptor.
     Leak(Place),
@@ -45,6 +50,14 @@ fn prepare(steps: &str, command: &mut Command) -> anyhow::Result<()> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     for step in steps {
         match step {
+            Step::Cgroup(place) => {
+                let root = place.path().parent().unwrap_or(Path::new("/sys/fs/cgroup"));
+                std::fs::write(place.path().join("cgroup.procs"), "0")?;
+                // SAFETY: as above.
+                unsafe { unshare_unsafe(UnshareFlags::NEWCGROUP) }?;
+                unmount(root, UnmountFlags::DETACH)?;
+                mount("cgroup2", root, "cgroup2", MountFlags::empty(), None)?;
+            }
             Step::Unmount(place) => unmount(place.path(), UnmountFlags::DETACH)?,
             Step::Bind(from, to) => mount_bind(from.path(), to.path())?,
             Step::Leak(path) => {

@@ -7,7 +7,9 @@ use super::network::{RawAddress, create, domain_of};
 use super::{Failure, Outcome, Place, Stage, files};
 use rustix::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_params, io_uring_setup};
+use rustix::io_uring::{
+    IoringEnterFlags, IoringSetupFlags, io_uring_enter, io_uring_params, io_uring_setup,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use serde_json::Value;
 use std::ffi::{CString, c_void};
@@ -67,14 +69,22 @@ fn map(ring: &OwnedFd, offset: u64) -> Result<*mut c_void, Failure> {
 
 /// Submits one request and waits for its result, a number that is not negative.
 fn submit(submission: Submission) -> Result<i32, Failure> {
-    submit_as(false, submission)
+    submit_as(false, false, submission)
 }
 
-/// As `submit`, under a personality where `personality`.
-fn submit_as(personality: bool, mut submission: Submission) -> Result<i32, Failure> {
+/// As `submit`, under a personality where `personality`, and picked up by a thread of the kernel where
+/// `polled`.
+fn submit_as(personality: bool, polled: bool, mut submission: Submission) -> Result<i32, Failure> {
     /// `IORING_REGISTER_PERSONALITY`
     const REGISTER_PERSONALITY: u32 = 9;
     let mut parameters = io_uring_params::default();
+    let mut enter = IoringEnterFlags::GETEVENTS;
+    if polled {
+        parameters.flags = IoringSetupFlags::SQPOLL;
+        // In milliseconds.
+        parameters.sq_thread_idle = 1000;
+        enter |= IoringEnterFlags::SQ_WAKEUP;
+    }
     // SAFETY: the parameters are valid and ask for nothing.
     let ring = unsafe { io_uring_setup(1, &mut parameters) }.stage("io_uring_setup")?;
     if personality {
@@ -100,7 +110,7 @@ fn submit_as(personality: bool, mut submission: Submission) -> Result<i32, Failu
     }
     // SAFETY: the submission's pointers live in the caller until this returns, which is after the
     // completion.
-    unsafe { io_uring_enter(&ring, 1, 1, IoringEnterFlags::GETEVENTS) }.stage("io_uring_enter")?;
+    unsafe { io_uring_enter(&ring, 1, 1, enter) }.stage("io_uring_enter")?;
     // SAFETY: as above; the completion's result is its second 64-bit half's first 32 bits.
     let (tail, result) = unsafe {
         let tail = (*cq.byte_add(parameters.cq_off.tail as usize).cast::<AtomicU32>())
@@ -176,6 +186,7 @@ pub(super) fn open_as_personality(path: &Place, flags: i32) -> Outcome {
     let path = c_path(path)?;
     let file = submit_as(
         true,
+        false,
         Submission {
             opcode: OP_OPENAT,
             fd: libc::AT_FDCWD,
@@ -184,6 +195,20 @@ pub(super) fn open_as_personality(path: &Place, flags: i32) -> Outcome {
             ..Submission::default()
         },
     )?;
+    content(files::owned(file.into())?, flags)
+}
+
+/// `IORING_OP_OPENAT` that a thread of the kernel picks up.
+pub(super) fn open_polled(path: &Place, flags: i32) -> Outcome {
+    let path = c_path(path)?;
+    let request = Submission {
+        opcode: OP_OPENAT,
+        fd: libc::AT_FDCWD,
+        first: address(&path),
+        op_flags: flags.cast_unsigned(),
+        ..Submission::default()
+    };
+    let file = submit_as(false, true, request)?;
     content(files::owned(file.into())?, flags)
 }
 

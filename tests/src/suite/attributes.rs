@@ -48,7 +48,7 @@ fn dressed(ground: &Ground, at: &Place, bystander: &mut Bystander) -> anyhow::Re
     Ok(path)
 }
 
-fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
+pub(super) fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     let mut bystander = Bystander::new()?;
     let mut attacks = Vec::new();
     for &(name, attribute, hooks) in CHANGES {

@@ -4,6 +4,10 @@ use crate::harness::{Finished, Ground, HOME, Policy, Runner, Traces, trial, verb
 use anyhow::{Context as _, bail, ensure};
 use libtest_mimic::Trial;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] =
+    &[("D5.93", "bad_input::too_many_rules"), ("D6.98", "bad_input::policies")];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("bad_input::policies", policies),

@@ -7,6 +7,14 @@ use libtest_mimic::Trial;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A6", "membership::moved_member_keeps_its_files_rules"),
+    ("A6", "membership::moved_member_keeps_its_network_rules"),
+    ("A7", "membership::moved_member_keeps_its_files_rules"),
+    ("D5.79", "membership::children_threads_and_daemons_are_members"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("membership::children_threads_and_daemons_are_members", family),

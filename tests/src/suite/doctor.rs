@@ -11,6 +11,7 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A33", "doctor::everything_is_enforced"),
     ("A35", "doctor::everything_is_enforced"),
     ("A43", "doctor::everything_is_enforced"),
+    ("D6.100", "doctor::everything_is_enforced"),
     ("D1.23", "doctor::everything_is_enforced"),
 ];
 

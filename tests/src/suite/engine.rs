@@ -23,6 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("engine::damaged_and_idle_is_replaced", replaced),
         trial("engine::killed_sessions_and_starts_leave_no_entry", killed),
         trial("engine::another_build_has_its_own", builds),
+        trial("engine::is_turned_off_in_an_emergency_only", off),
     ]
 }
 
@@ -239,4 +240,49 @@ fn builds() -> anyhow::Result<()> {
     refuses(&mut first, "after the other build's session ended")?;
     first.finish()?;
     before.must_return()
+}
+
+/// Turning everything off takes an administrator outside every session, who says so twice, and is told to
+/// the kernel's log.
+fn off() -> anyhow::Result<()> {
+    let ground = Ground::new("off")?;
+    let _unkept = Unkept::now()?;
+    let key = key()?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let id = session.id()?;
+    let program = sandbox().to_string_lossy().into_owned();
+    let words = [program.as_str(), "engine", "off", "--unconfine-sessions"];
+    let inside = Operation::Run { words: words.iter().map(ToString::to_string).collect() };
+    let refused = Denial::by(&[]).perhaps_untold().error(libc::EPERM);
+    session.refused("off from inside", &inside, &refused)?;
+    refuses(&mut session, "after off from inside")?;
+    let papers = ground.papers("off");
+    let unsure = verb(&papers, &["engine", "off"])?;
+    ensure!(!unsure.status.success() && unsure.err.contains(&id), "{}", unsure.report());
+    refuses(&mut session, "after off without its word")?;
+    let sure = verb(&papers, &["engine", "off", "--unconfine-sessions"])?;
+    ensure!(sure.status.success(), "{}", sure.report());
+    ensure!(engines().is_empty(), "engines are left: {:?}", engines());
+    let answer = session.perform(&open(&key))?;
+    ensure!(answer.errno == 0, "still confined: {answer}");
+    let log = kernel_log()?;
+    let told = log.contains("enforcement turned off") && log.contains(&id);
+    ensure!(told, "the kernel's log does not tell: {log}");
+    // Its keeper has nothing to give back any more.
+    session.keeper().kill()?;
+    wait(session.keeper(), Duration::from_secs(10))?.context("it survived SIGKILL")?;
+    let ended = verb(&papers, &["sessions", "end", &id])?;
+    ensure!(ended.status.success(), "{}", ended.report());
+    session.abandon()
+}
+
+/// What the kernel has told so far.
+fn kernel_log() -> anyhow::Result<String> {
+    let mut text = vec![0u8; 1 << 20];
+    let size = libc::c_int::try_from(text.len())?;
+    // `SYSLOG_ACTION_READ_ALL`
+    // SAFETY: a buffer of that many bytes.
+    let read = unsafe { libc::klogctl(3, text.as_mut_ptr().cast(), size) };
+    text.truncate(usize::try_from(read).context("reading the kernel's log")?);
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }

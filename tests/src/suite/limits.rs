@@ -1,8 +1,8 @@
 //! No limit is skipped silently: deep places, long names, odd names.
 
-use crate::harness::{Denial, Ground, Policy, Session, Why, trial, write};
+use crate::harness::{Denial, Ground, Policy, Session, Why, trial, verb, write};
 use crate::probe::{Operation, Place, deep_directory};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
@@ -70,6 +70,7 @@ fn depth() -> anyhow::Result<()> {
             deep_file(base, depth)?;
         }
     }
+    let before = too_deep(&ground)?;
     let mut session = Session::start(&ground, &Policy::preset().read_deny(RULE))?;
     for depth in [1, 21, 64, 65, 300] {
         let path = format!("{denied}/{}file", "d/".repeat(depth));
@@ -84,7 +85,20 @@ fn depth() -> anyhow::Result<()> {
         let open = open_deep(base, 600, libc::O_RDONLY);
         session.refused("600 deep", &open, &denial)?;
     }
-    session.finish()
+    session.finish()?;
+    let counted = too_deep(&ground)? - before;
+    ensure!(counted == 2, "of two faults {counted} were counted");
+    Ok(())
+}
+
+/// How often `sandbox engine` says that an open was too deep.
+fn too_deep(ground: &Ground) -> anyhow::Result<u64> {
+    let listed = verb(&ground.papers("engine"), &["engine", "list", "--json"])?;
+    let lines = listed.out.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines = lines.collect::<Result<Vec<_>, _>>().with_context(|| listed.report())?;
+    let faults = lines.iter().filter_map(|line| line["faults"].as_array()).flatten();
+    let deep = faults.filter(|f| f["hook"] == "file_open" && f["reason"] == "too_deep");
+    Ok(deep.filter_map(|fault| fault["count"].as_u64()).sum())
 }
 
 fn deep_writes() -> anyhow::Result<()> {

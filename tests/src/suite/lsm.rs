@@ -7,6 +7,9 @@ use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[("D6.94", "attaching::way_fits_the_active_lsms")];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![trial("attaching::way_fits_the_active_lsms", way)]
 }

@@ -118,6 +118,8 @@ impl Host {
             slot: share.slots().0,
             mode: Mode::Enforce as u32,
             patterns: share.publish(compiled)?,
+            permits: 0,
+            pad: 0,
         };
         share.engine().admit(cgroup.id, cgroup.parent, subject, &self.registry.hold()?)?;
 

@@ -10,13 +10,16 @@ mod engine;
 mod folding;
 mod guards;
 mod layers;
+mod leaving;
 mod limits;
 mod lsm;
 mod many;
 mod moves;
+mod namespaces;
 mod network;
 mod objects;
 mod orphans;
+mod outsiders;
 mod overlays;
 mod passing;
 mod patterns;
@@ -25,6 +28,7 @@ mod prerequisites;
 mod running;
 mod sockets;
 mod superblocks;
+mod surface;
 mod unix;
 mod verifier;
 mod writes;
@@ -44,11 +48,21 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         superblocks::ROWS,
         folding::ROWS,
         moves::ROWS,
+        namespaces::ROWS,
         patterns::ROWS,
         attributes::ROWS,
         passing::ROWS,
         overlays::ROWS,
         guards::ROWS,
+        leaving::ROWS,
+        daemons::ROWS,
+        prerequisites::ROWS,
+        lsm::ROWS,
+        bad_input::ROWS,
+        running::ROWS,
+        orphans::ROWS,
+        outsiders::ROWS,
+        surface::ROWS,
         limits::ROWS,
         devices::ROWS,
         crate::differential::ROWS,
@@ -68,11 +82,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         folding::trials(),
         writes::trials(),
         moves::trials(),
+        namespaces::trials(),
         patterns::trials(),
         attributes::trials(),
         passing::trials(),
         overlays::trials(),
         guards::trials(),
+        leaving::trials(),
+        outsiders::trials(),
+        surface::trials(),
         limits::trials(),
         layers::trials(),
         devices::trials(),

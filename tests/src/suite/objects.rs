@@ -18,6 +18,9 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A18", "objects::member_cannot_read_a_key_in_any_way"),
     ("A23", "objects::member_cannot_read_a_key_in_any_way"),
     ("A43", "objects::member_cannot_read_a_key_in_any_way"),
+    ("A10", "objects::member_cannot_read_a_key_in_any_way"),
+    ("D5.86", "objects::member_cannot_read_a_key_in_any_way"),
+    ("D5.87", "objects::member_cannot_read_a_key_in_any_way"),
     ("A44", "objects::member_cannot_read_a_key_in_any_way"),
     ("D1.20", "objects::member_cannot_read_a_key_in_any_way"),
     ("D1.3", "objects::member_cannot_read_a_key_in_any_way"),
@@ -102,7 +105,7 @@ impl Reads<'_> {
 }
 
 /// Reads of `~/.ssh/id_ed25519`; the twins read a file of the workspace.
-fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
+pub(super) fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     key()?;
     let twins = ground.directory(&ground.workspace())?;
     write(&twins.join(NAME), "harmless")?;

@@ -20,6 +20,8 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A41", "passing::member_gets_no_descriptor_that_it_could_not_open"),
     ("A42", "passing::member_gets_no_descriptor_that_it_could_not_open"),
     ("A45", "passing::inherited_descriptors_cannot_be_mapped"),
+    ("A11", "passing::member_gets_no_descriptor_that_it_could_not_open"),
+    ("A12", "passing::sockets_of_outsiders_do_not_come"),
     ("D1.22", "passing::member_gets_no_descriptor_that_it_could_not_open"),
     ("D2.29", "passing::member_gets_no_descriptor_that_it_could_not_open"),
     ("D2.42", "passing::inherited_descriptors_cannot_be_mapped"),

@@ -8,11 +8,23 @@ use rustix::fs::Mode;
 use std::path::Path;
 use std::process::Command;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("D6.95", "prerequisites::not_root"),
+    ("D6.95", "prerequisites::no_bpffs"),
+    ("D6.95", "prerequisites::no_btf"),
+    ("D6.95", "prerequisites::btf_without_a_needed_field"),
+    ("D6.95", "prerequisites::no_cgroup_v2"),
+    ("A9", "prerequisites::private_cgroup_namespace"),
+    ("D6.98", "prerequisites::private_cgroup_namespace"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("prerequisites::untouched_machine_starts", untouched),
         trial("prerequisites::not_root", not_root),
         trial("prerequisites::no_cgroup_v2", no_cgroup),
+        trial("prerequisites::private_cgroup_namespace", namespace),
         trial("prerequisites::no_bpffs", no_bpffs),
         trial("prerequisites::no_btf", no_btf),
         trial("prerequisites::btf_without_a_needed_field", no_field),
@@ -74,6 +86,16 @@ fn not_root() -> anyhow::Result<()> {
 fn no_cgroup() -> anyhow::Result<()> {
     let ground = Ground::new("no-cgroup")?;
     refused(&ground, &[Step::Unmount(cgroup_root()?.into())], &["cgroup"])
+}
+
+/// As in a container that sees its own cgroup as the root.
+fn namespace() -> anyhow::Result<()> {
+    let ground = Ground::new("cgroup-namespace")?;
+    let container = cgroup_root()?.join(format!("container-{}", std::process::id()));
+    std::fs::create_dir(&container).context("making a cgroup")?;
+    let result = refused(&ground, &[Step::Cgroup(container.clone().into())], &["--cgroupns=host"]);
+    std::fs::remove_dir(&container).context("removing the cgroup")?;
+    result
 }
 
 fn no_bpffs() -> anyhow::Result<()> {

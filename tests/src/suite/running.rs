@@ -13,6 +13,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// Rows of the coverage table and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A59", "running::agent_inherits_nothing_else"),
+    ("A64", "running::agent_inherits_nothing_else"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("running::status_is_the_commands", status),

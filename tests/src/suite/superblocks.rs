@@ -13,6 +13,7 @@ const VAULT: &str = "${WORKSPACE}/vault/**";
 
 /// Rows of the threat tables and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
+    ("D5.91", "superblocks::what_is_mounted_later_becomes_known"),
     ("A15", "superblocks::what_is_covered_stays_closed"),
     ("A26", "superblocks::a_number_used_again_opens_nothing"),
 ];

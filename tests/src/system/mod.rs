@@ -3,6 +3,7 @@
 mod forbidden;
 mod machine;
 mod needs;
+mod nested;
 mod network;
 mod persistence;
 mod terminal;
@@ -15,7 +16,8 @@ use libtest_mimic::Trial;
 
 /// Rows of the coverage table, each with a test that tries it.
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
-    [work::ROWS, needs::ROWS, worktree::ROWS, persistence::ROWS, forbidden::ROWS].concat()
+    [work::ROWS, needs::ROWS, worktree::ROWS, persistence::ROWS, forbidden::ROWS, nested::ROWS]
+        .concat()
 }
 
 /// Every test of the suite.
@@ -25,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(worktree::trials());
     trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
+    trials.extend(nested::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());
     trials.extend(terminal::trials());

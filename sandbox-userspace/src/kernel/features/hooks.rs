@@ -59,13 +59,20 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::TaskSetpgid => &[TASK, &["pid_t"]],
         Hook::KernelLoadData => &[&["enum kernel_load_data_id"], BOOL],
         Hook::KernelReadFile => &[FILE, &["enum kernel_read_file_id"], BOOL],
-        Hook::SbMount
-        | Hook::SbRemount
-        | Hook::SbKernMount
+        Hook::SbMount => &[NAME, PATH, NAME, LONG, &["void *"]],
+        Hook::SbKernMount => &[&["struct super_block *"]],
+        Hook::FsContextParseParam => &[&["struct fs_context *"], &["struct fs_parameter *"]],
+        Hook::FileSendSigiotask => &[TASK, &["struct fown_struct *"], INT],
+        Hook::KeyAlloc => &[&["struct key *"], &["struct cred *"], LONG],
+        Hook::KeyPermission => {
+            &[&["key_ref_t"], &["struct cred *"], &["enum key_need_perm", "unsigned int"]]
+        }
+        Hook::SbRemount
         | Hook::SbUmount
         | Hook::SbPivotroot
         | Hook::MoveMount
         | Hook::UsernsCreate
+        | Hook::Quotactl
         | Hook::Bpf
         | Hook::PerfEventOpen
         | Hook::KernelModuleRequest
@@ -153,6 +160,7 @@ fn absence(hook: Hook) -> &'static str {
         | Hook::SbKernMount
         | Hook::SbUmount
         | Hook::SbPivotroot
+        | Hook::FsContextParseParam
         | Hook::MoveMount => "what a path means could be changed",
         Hook::UsernsCreate => "a member could become root in a user namespace of its own",
         Hook::Bpf => "the programs that enforce could be detached",
@@ -161,6 +169,11 @@ fn absence(hook: Hook) -> &'static str {
             "code could be loaded into the kernel"
         }
         Hook::Settime => "the clock could be changed",
+        Hook::FileSendSigiotask => "descriptors could be made to signal processes outside",
+        Hook::KeyAlloc | Hook::KeyPermission => {
+            "nothing is lost: this kernel keeps no keys (CONFIG_KEYS)"
+        }
+        Hook::Quotactl => "limits of file systems could be changed",
     }
 }
 
@@ -292,7 +305,9 @@ mod tests {
                 Hook::InodeSetAcl,
                 Hook::InodeRemoveAcl,
                 Hook::InodeFileSetattr,
-                Hook::FileIoctlCompat
+                Hook::FileIoctlCompat,
+                Hook::KeyAlloc,
+                Hook::KeyPermission
             ]
         );
     }
