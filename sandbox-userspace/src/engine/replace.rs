@@ -39,7 +39,7 @@ impl Share {
             if !usable() {
                 return Ok(false);
             }
-            self.switch(slot, patterns, &held)?;
+            self.switch(slot, (patterns, new.permits), &held)?;
             Ok(true)
         });
         if !matches!(switched, Ok(true)) {
@@ -61,10 +61,15 @@ impl Share {
     }
 
     /// Changes the session's subject, and what tasks know of it.
-    fn switch(&mut self, slot: u32, patterns: u32, held: &Held) -> Result<(), EngineError> {
+    fn switch(
+        &mut self,
+        slot: u32,
+        (patterns, permits): (u32, u32),
+        held: &Held,
+    ) -> Result<(), EngineError> {
         let (cgroup, maps) = (self.cgroup(), &mut self.engine.maps);
         let subject = maps.subjects.get(&cgroup, 0).map_err(EngineError::map("SUBJECTS"))?;
-        let switched = Subject { slot, patterns, ..subject };
+        let switched = Subject { slot, patterns, permits, ..subject };
         maps.subjects.insert(cgroup, switched, 0).map_err(EngineError::map("SUBJECTS"))?;
         self.engine.renew(held)
     }

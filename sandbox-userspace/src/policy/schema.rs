@@ -33,6 +33,7 @@ struct Document {
     files: Option<Files>,
     network: Option<Network>,
     environment: Option<Environment>,
+    processes: Option<Processes>,
 }
 
 /// The name of a policy that ships inside the program.
@@ -128,6 +129,15 @@ struct Environment {
     deny: Vec<String>,
     /// Whether variables stay whose values look like secrets: `allow` where not said.
     secrets: Option<Verdict>,
+}
+
+/// What processes may do beside.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape counts")]
+struct Processes {
+    /// Whether user namespaces may be made, and mounts in them: `false` where not said.
+    namespaces: Option<bool>,
 }
 
 #[cfg(test)]
