@@ -19,6 +19,7 @@ mod maps;
 mod nested;
 mod net;
 mod path;
+mod peer;
 mod subject;
 
 #[cfg(not(test))]

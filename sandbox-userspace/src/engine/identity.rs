@@ -9,7 +9,7 @@ use zerocopy::IntoBytes as _;
 
 /// Raised when keys of maps, labels or what is pinned beside the object's own maps change their meaning:
 /// by it a build knows whether it may remove what is left on another build's engine.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// Name of an engine: of the programs, of where they find the fields of this kernel's structures, and
 /// of how they are attached, and whether they remember places. Builds that differ in any of these have engines of their own.

@@ -18,6 +18,7 @@ pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 pub mod linked;
+pub mod names;
 mod parse;
 #[cfg(test)]
 mod parse_tests;

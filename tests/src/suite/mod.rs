@@ -11,9 +11,11 @@ mod folding;
 mod guards;
 mod layers;
 mod limits;
+mod listen;
 mod lsm;
 mod many;
 mod moves;
+mod names;
 mod network;
 mod objects;
 mod orphans;
@@ -51,6 +53,10 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         guards::ROWS,
         limits::ROWS,
         devices::ROWS,
+        network::ROWS,
+        listen::ROWS,
+        names::ROWS,
+        sockets::ROWS,
         crate::differential::ROWS,
         crate::race::ROWS,
     ]
@@ -77,6 +83,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         layers::trials(),
         devices::trials(),
         network::trials(),
+        listen::trials(),
+        names::trials(),
         sockets::trials(),
         unix::trials(),
         daemons::trials(),
