@@ -9,9 +9,9 @@
 use super::compiled::{CompiledPolicy, Device, Rule};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::expand::{self, Context, Placed};
+use super::names;
 use super::patterns::anchor::{self, Anchored};
 use super::patterns::{self, Compiled};
-use super::names;
 use super::ports;
 use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;

@@ -105,12 +105,15 @@ pub(super) fn meet(own: &Ports, ceilings: &[Ceiling]) -> Ports {
     let mut met = Ports::new();
     for protocol in protocols {
         let of = |table: &Ports, port: u16| {
-            let found = table.iter().find(|(of, ports, _)| *of == protocol && ports.contains(&port));
+            let found =
+                table.iter().find(|(of, ports, _)| *of == protocol && ports.contains(&port));
             found.map(|(.., owner)| *owner)
         };
         let ranges = tables().flatten().filter(|(of, ..)| *of == protocol);
-        let mut cuts: BTreeSet<u16> =
-            ranges.flat_map(|(_, ports, _)| [Some(*ports.start()), ports.end().checked_add(1)]).flatten().collect();
+        let mut cuts: BTreeSet<u16> = ranges
+            .flat_map(|(_, ports, _)| [Some(*ports.start()), ports.end().checked_add(1)])
+            .flatten()
+            .collect();
         cuts.insert(0);
         let ends = cuts.iter().skip(1).map(|next| next - 1).chain([u16::MAX]);
         for (first, last) in cuts.iter().copied().zip(ends) {
@@ -272,21 +275,19 @@ mod tests {
         })
     }
 
-    fn compiled(lists: [&[String]; 3]) -> (Vec<NetRule>, CompiledPolicy) {
+    fn written(lists: [&[String]; 3]) -> Policy {
         let [allow, deny, listen] = lists;
         let text = format!(
             "version = 1\n[network]\nallow = {allow:?}\ndeny = {deny:?}\nlisten = {listen:?}\n"
         );
-        let written = load_text("p", text).unwrap();
-        let mut policy = CompiledPolicy::default();
-        compile(&written, &mut policy);
-        (written.network, policy)
+        load_text("p", text).unwrap()
     }
 
     #[test]
     fn a_longer_prefix_repeats_the_shorter_ones() {
         let rules = ["10.0.0.0/8:80", "10.1.0.0/16:443/tcp", "11.0.0.0/8:1", "[::]/0:80"];
-        let (_, policy) = compiled([&rules.map(String::from), &[], &[]]);
+        let mut policy = CompiledPolicy::default();
+        compile(&written([&rules.map(String::from), &[], &[]]), &mut policy);
         let allowed = |protocol, address: &str, port| {
             lookup(&policy, protocol as u16, address.parse().unwrap(), port)
         };
@@ -345,16 +346,25 @@ mod tests {
             allow in proptest::collection::vec(wide(), 0..12),
             deny in proptest::collection::vec(wide(), 0..6),
             listen in proptest::collection::vec(rule(), 0..4),
+            above in proptest::option::of(proptest::collection::vec(wide(), 0..6)),
+            forbidden in proptest::collection::vec(wide(), 0..2),
             targets in proptest::collection::vec((target(), 0u16..90, any::<[bool; 2]>()), 20),
         ) {
-            let (rules, policy) = compiled([&allow, &deny, &listen]);
+            let mut rules = written([&allow, &deny, &listen]);
+            let mut text = format!("version = 1\n[network]\ndeny = {forbidden:?}\n");
+            if let Some(above) = &above {
+                text += &format!("allow = {above:?}\n");
+            }
+            rules.ceilings.push(load_text("above", text).unwrap());
+            let mut policy = CompiledPolicy::default();
+            compile(&rules, &mut policy);
             for (address, port, [tcp, own]) in targets {
                 let protocol = if tcp { Protocol::Tcp } else { Protocol::Udp };
                 let direction = if own { Direction::In } else { Direction::Out };
                 prop_assert_eq!(
                     lookup(&policy, protocol as u16 | direction as u16, address, port),
-                    decide::address(&rules, direction, protocol, address, port),
-                    "{} {:?} {:?} {:?}", address, &allow, &deny, &listen
+                    decide::meet(&rules, direction, protocol, address, port),
+                    "{} {:?} {:?} {:?} {:?} {:?}", address, &allow, &deny, &listen, &above, &forbidden
                 );
             }
         }
