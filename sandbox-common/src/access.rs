@@ -31,6 +31,8 @@ bitflags::bitflags! {
         const KERNEL = 1 << 11;
         /// Type into a terminal.
         const TYPE = 1 << 12;
+        /// Take connections or datagrams from others.
+        const LISTEN = 1 << 13;
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::Access;
 use crate::event::Reason;
+use crate::net::PortRule;
 use crate::path::{Inherited, Rights};
 
 /// What a hook decided. Small enough to be returned in one register.
@@ -217,6 +218,17 @@ pub const fn unix(place: &Place) -> Decision {
     access(place, Access::CONNECT)
 }
 
+/// May a member connect to, send to or listen at an address, by what its port leads to in the policy?
+#[inline(always)]
+pub const fn address(found: Option<&PortRule>, wanted: Access) -> Decision {
+    match found {
+        Some(PortRule { allow: 1, .. }) => Decision::ALLOW,
+        Some(PortRule { rule: 0, .. }) => Decision::deny(Reason::Reserved, wanted),
+        Some(PortRule { rule, .. }) => Decision::new(wanted, *rule, Reason::Rule as u16),
+        None => Decision::deny(Reason::Default, wanted),
+    }
+}
+
 /// May a socket of this kind be made at all? Everything that later hooks cannot judge is refused.
 ///
 /// Allowed are unix sockets, TCP and UDP over IPv4 and IPv6, and netlink's route family, which
@@ -295,6 +307,19 @@ mod tests {
         let denied = unix(&place(READS, READS));
         assert_eq!((u32::from(denied.denied), denied.rule), (Access::CONNECT.bits(), 5));
         assert!(!unix(&Place::fault(Reason::Disconnected)).allowed());
+    }
+
+    #[test]
+    fn addresses_by_rule_and_reserved_ones_by_none() {
+        let of = |rule, allow| address(Some(&PortRule { rule, allow }), Access::CONNECT);
+        assert!(of(7, 1).allowed());
+        let denied = of(7, 0);
+        assert_eq!((denied.rule, denied.reason), (7, Reason::Rule as u16));
+        assert_eq!(of(7, 2), denied);
+        assert_eq!(of(0, 0).reason, Reason::Reserved as u16);
+        let denied = address(None, Access::LISTEN);
+        assert_eq!((denied.rule, denied.reason), (0, Reason::Default as u16));
+        assert_eq!(u32::from(denied.denied), Access::LISTEN.bits());
     }
 
     #[test]

@@ -319,6 +319,24 @@ names! {
         Quotactl = 83 "quotactl",
         /// `security_fs_context_parse_param`: what a file system that is to be mounted is told.
         FsContextParseParam = 84 "fs_context_parse_param",
+        /// `BPF_CGROUP_INET4_BIND`.
+        Bind4 = 58 "bind4",
+        /// `BPF_CGROUP_INET6_BIND`.
+        Bind6 = 59 "bind6",
+        /// `security_socket_listen`.
+        SocketListen = 60 "socket_listen",
+        /// `BPF_CGROUP_INET_EGRESS`: a packet of a member's socket. It tells of no process.
+        Egress = 61 "egress",
+        /// `BPF_CGROUP_UDP4_RECVMSG`: whose answer it is.
+        Recvmsg4 = 62 "recvmsg4",
+        /// `BPF_CGROUP_UDP6_RECVMSG`.
+        Recvmsg6 = 63 "recvmsg6",
+        /// `BPF_CGROUP_INET4_GETPEERNAME`: whom it is connected to.
+        Getpeername4 = 64 "getpeername4",
+        /// `BPF_CGROUP_INET6_GETPEERNAME`.
+        Getpeername6 = 65 "getpeername6",
+        /// The session's resolver, which refused a name; no record of the kernel has it.
+        Resolver = 66 "resolver",
     }
 }
 
@@ -362,6 +380,12 @@ names! {
         /// The directory compares names without regard to case, and this one cannot be told from
         /// another that rules speak of.
         CaseInsensitive = 18 "case_insensitive",
+        /// A link-local, metadata or broadcast address that no rule names for itself.
+        Reserved = 19 "reserved_address",
+        /// The packet takes another way than to its destination, or is of a kind that cannot be judged.
+        Packet = 20 "packet",
+        /// A name was asked for so long ago that its address may be another's by now.
+        Expired = 21 "expired",
     }
 }
 

@@ -117,7 +117,14 @@ layout! {
     task_comm: "task_struct", ["comm"], 16;
     socket_sk: "socket", ["sk"], 8;
     sock_protocol: "sock", ["sk_protocol"], 2;
+    sock_common: "sock", ["__sk_common"], 0;
+    common_family: "sock_common", ["skc_family"], 2;
+    common_port: "sock_common", ["skc_num"], 2;
+    common_address4: "sock_common", ["skc_rcv_saddr"], 4;
+    common_address6: "sock_common", ["skc_v6_rcv_saddr"], 0;
     unix_path: "unix_sock", ["path"], 0;
+    task_cgroups: "task_struct", ["cgroups"], 8;
+    css_set_cgroup: "css_set", ["dfl_cgrp"], 8;
     task_cred: "task_struct", ["cred"], 8;
     task_real_cred: "task_struct", ["real_cred"], 8;
     task_personality: "task_struct", ["personality"], 4;

@@ -3,6 +3,7 @@
 //! An address leads, by its longest prefix, to a *port set*; the port set and the port lead, by
 //! their longest prefix again, to the verdict. A port range is a few port prefixes, so ranges are
 //! exact and unlimited in number. The compiler repeats a shorter prefix's ports in each longer one.
+//! Whole addresses are looked up in a hash, `HOSTS`, before the tries of prefixes.
 
 /// Key data of LPM map `NET4`. Prefix length: 32 + the bits of the address prefix.
 #[repr(C)]
@@ -18,8 +19,8 @@ pub struct Net4 {
     pub address: [u8; 4],
 }
 
-/// Key data of LPM map `NET6`. Prefix length: 32 + the bits of the address prefix.
-/// Addresses in `::ffff:0:0/96` are looked up in `NET4`.
+/// Key data of LPM map `NET6` (prefix length: 32 + the bits of the address prefix), where addresses in
+/// `::ffff:0:0/96` are looked up in `NET4`; and key of hash `HOSTS`, where IPv4 addresses have that form.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
@@ -48,7 +49,8 @@ pub struct Port {
     pub slot: u32,
     /// The port set, value of `NET4` or `NET6` of this slot (always matched whole).
     pub set: u32,
-    /// `IPPROTO_TCP` or `IPPROTO_UDP`, native byte order (always matched whole).
+    /// `IPPROTO_TCP` or `IPPROTO_UDP`, with [`LISTEN`] where others connect to the port; native byte
+    /// order (always matched whole).
     pub protocol: u16,
     /// The port, network byte order.
     pub port: [u8; 2],
@@ -56,6 +58,9 @@ pub struct Port {
 
 /// Bits of [`Port`] before the port.
 pub const PORT_PREFIX: u32 = 80;
+
+/// Added to [`Port::protocol`]: what is asked is whether the member may listen there.
+pub const LISTEN: u16 = 1 << 15;
 
 /// Value of map `PORTS`.
 #[repr(C)]
@@ -65,11 +70,74 @@ pub const PORT_PREFIX: u32 = 80;
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct PortRule {
-    /// The rule that decides.
+    /// The rule that decides; 0 where none does: a reserved address that is denied unless it is named.
     pub rule: u32,
     /// 1: allowed; anything else: denied.
     pub allow: u32,
 }
 
+/// Key data of LPM map `NAMES`: what the names that a session asked for have opened. Prefix length:
+/// [`NAMED_PREFIX`] + the bits of the port prefix.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct NamedKey {
+    /// The session's number, native byte order (always matched whole).
+    pub session: u32,
+    /// The address, network byte order, an IPv4 one as `::ffff:a.b.c.d` (always matched whole).
+    pub address: [u8; 16],
+    /// `IPPROTO_TCP` or `IPPROTO_UDP`, native byte order (always matched whole).
+    pub protocol: u16,
+    /// The port, network byte order.
+    pub port: [u8; 2],
+}
+
+/// Bits of [`NamedKey`] before the port.
+pub const NAMED_PREFIX: u32 = 176;
+
+/// Value of map `NAMES`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Named {
+    /// The rule that opened it.
+    pub rule: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Until when it may be connected to: `CLOCK_BOOTTIME`, nanoseconds. What is under way goes on as long
+    /// as the entry is there.
+    pub until: u64,
+}
+
+/// Value of map `RESOLVERS`, keyed by the session's number: where its resolver listens at loopback.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Resolver {
+    /// The port, network byte order.
+    pub port: u16,
+    /// Zero.
+    pub pad: u16,
+}
+
+/// Value of map `ASKED`, keyed by a socket's cookie: which name server it believes to talk to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its address, network byte order, an IPv4 one as `::ffff:a.b.c.d`.
+    pub address: [u32; 4],
+    /// Its port and that of the resolver, network byte order.
+    pub ports: [u16; 2],
+}
+
 #[cfg(feature = "user")]
-crate::pod!(Net4, Net6, Port, PortRule);
+crate::pod!(Net4, Net6, Port, PortRule, NamedKey, Named, Resolver);

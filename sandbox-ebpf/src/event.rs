@@ -152,6 +152,29 @@ pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPaylo
     send(member, &raw const event, size_of::<NetEvent>() as u32);
 }
 
+/// About a packet. Whose task sends it is not known.
+#[inline(always)]
+pub(crate) fn packet(member: &Member, decision: Decision, net: NetPayload) {
+    let header = Header {
+        version: VERSION,
+        kind: Kind::Net as u8,
+        hook: Hook::Egress as u8,
+        reason: decision.reason as u8,
+        access: u32::from(decision.denied),
+        session: member.subject.session,
+        rule: decision.rule,
+        time: task::boot_time(),
+        cgroup: member.cgroup,
+        pid: 0,
+        tid: 0,
+        uid: 0,
+        mode: member.subject.mode,
+        comm: [0; 16],
+    };
+    let event = NetEvent { header, net };
+    send(member, &raw const event, size_of::<NetEvent>() as u32);
+}
+
 /// About the task itself.
 #[inline(never)]
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {

@@ -77,3 +77,13 @@ pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, address: NetP
     event::net(hook, member, decision, address);
     if enforces(member) { -EPERM } else { 0 }
 }
+
+/// For a decision about a packet, which may be sent at any time, by any task.
+#[inline(always)]
+pub(crate) fn packet(member: &Member, decision: Decision, address: NetPayload) -> bool {
+    if decision.allowed() {
+        return true;
+    }
+    event::packet(member, decision, address);
+    !enforces(member)
+}

@@ -20,6 +20,7 @@ mod nested;
 mod net;
 mod own;
 mod path;
+mod peer;
 mod subject;
 
 #[cfg(not(test))]

@@ -10,7 +10,7 @@ use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHas
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
-use sandbox_common::net::{Net4, Net6, Port, PortRule};
+use sandbox_common::net::{Asked, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -137,12 +137,25 @@ pub(crate) static SOCKETS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(6
 pub(crate) static OBJECTS: HashMap<u64, u64> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);
 
+/// Whole addresses, before the prefixes.
+#[map]
+pub(crate) static HOSTS: HashMap<Net6, u32> = HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
 #[map]
 pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 0);
 #[map]
 pub(crate) static NET6: LpmTrie<Net6, u32> = LpmTrie::with_max_entries(262_144, 0);
 #[map]
 pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_048_576, 0);
+
+/// What names opened, by session number.
+#[map]
+pub(crate) static NAMES: LpmTrie<NamedKey, Named> = LpmTrie::with_max_entries(1_048_576, 0);
+/// Where the resolvers of sessions listen, by session number.
+#[map]
+pub(crate) static RESOLVERS: HashMap<u32, Resolver> = HashMap::with_max_entries(SESSIONS, 0);
+/// Sockets that were led to a resolver.
+#[map]
+pub(crate) static ASKED: LruHashMap<u64, Asked> = LruHashMap::with_max_entries(16_384, 0);
 
 /// The rings of denials, by session number. User space makes a ring when the session begins.
 #[btf_map]

@@ -5,6 +5,7 @@
 //! the agent's process; [`sinks`] print. [`kernel`] knows the running kernel, [`cli`] the verbs.
 
 pub mod cli;
+pub mod dns;
 pub mod engine;
 pub mod kernel;
 pub mod policy;

@@ -1,13 +1,12 @@
 //! Where a socket connects or sends to.
 //!
-//! These run for the cgroup that the *socket* was made in. 1 lets the call go on, 0 fails it with
-//! EPERM.
+//! 1 lets the call go on, 0 fails it with EPERM.
 
+use super::{address4, address6, names, owner, port_and_protocol};
 use crate::finish;
-use crate::maps::{OWNER, SUBJECTS};
-use crate::net::{self, Address};
+use crate::net::{self, Address, UDP};
+use crate::peer::{self, End};
 use crate::subject::{self, Member};
-use aya_ebpf::bindings::bpf_sock_addr;
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 use sandbox_common::Access;
@@ -17,13 +16,13 @@ use sandbox_common::event::{Hook, Reason};
 /// connect(2) of an IPv4 socket, `MSG_FASTOPEN` and MPTCP's subflows included.
 #[cgroup_sock_addr(connect4)]
 pub(crate) fn connect4(ctx: SockAddrContext) -> i32 {
-    judge(Hook::Connect4, &ctx, &address4(&ctx))
+    connect(Hook::Connect4, &ctx, &address4(&ctx))
 }
 
 /// connect(2) of an IPv6 socket, to IPv4-mapped addresses too.
 #[cgroup_sock_addr(connect6)]
 pub(crate) fn connect6(ctx: SockAddrContext) -> i32 {
-    judge(Hook::Connect6, &ctx, &address6(&ctx))
+    connect(Hook::Connect6, &ctx, &address6(&ctx))
 }
 
 /// UDP's sendto(2), sendmsg(2) and sendmmsg(2) to an IPv4 address, of an IPv6 socket too.
@@ -39,34 +38,27 @@ pub(crate) fn sendmsg6(ctx: SockAddrContext) -> i32 {
 }
 
 #[inline(always)]
-fn address4(ctx: &SockAddrContext) -> Address {
-    // SAFETY: the verifier checks each access to the context.
-    Address::v4(unsafe { (*ctx.sock_addr).user_ip4 })
-}
-
-#[inline(always)]
-fn address6(ctx: &SockAddrContext) -> Address {
-    let from: *const bpf_sock_addr = ctx.sock_addr;
-    // SAFETY: the verifier checks each access; the context must be read word by word.
-    Address::v6(unsafe {
-        let ip = (&raw const (*from).user_ip6).cast::<u32>();
-        [
-            ip.read_volatile(),
-            ip.add(1).read_volatile(),
-            ip.add(2).read_volatile(),
-            ip.add(3).read_volatile(),
-        ]
-    })
+fn connect(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
+    // Resolvers ask so for the address that they would send from. Nothing can be sent there: `packet`.
+    if port_and_protocol(ctx) == (0, UDP) {
+        return 1;
+    }
+    judge(hook, ctx, address)
 }
 
 #[inline(always)]
 fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
-    // SAFETY: the verifier checks each access to the context.
-    let (port, protocol) =
-        unsafe { ((*ctx.sock_addr).user_port as u16, (*ctx.sock_addr).protocol as u16) };
+    let (port, protocol) = port_and_protocol(ctx);
     let (member, decision) = match subject::by_cgroup() {
         Some(member) => {
-            let decision = net::decide(&member, address, protocol, port);
+            let v6 = matches!(hook, Hook::Connect6 | Hook::Sendmsg6);
+            if port == names::DOMAIN && names::lead(ctx, &member, address, v6) {
+                return 1;
+            }
+            let decision = net::reach(&member, address, protocol, port, false);
+            if !decision.allowed() && is_fellow(ctx, &member, address.reached(), protocol, port) {
+                return 1;
+            }
             (member, decision)
         }
         // A socket of this session in the hands of a task outside its cgroup. Whose task that is
@@ -77,14 +69,30 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
     i32::from(errno == 0)
 }
 
-/// The session whose cgroup this program is attached to.
+/// Whether a socket of the session, or its resolver, gets what is sent there.
 #[inline(always)]
-fn owner() -> Member {
-    // SAFETY: the kernel makes the value when it attaches the program; user space writes it once.
-    let cgroup = unsafe { *OWNER.get_ptr_mut() };
-    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    match unsafe { SUBJECTS.get(cgroup) } {
-        Some(subject) => Member::of(cgroup, subject),
-        None => Member::UNKNOWN,
+fn is_fellow(
+    ctx: &SockAddrContext,
+    member: &Member,
+    address: Address,
+    protocol: u16,
+    port: u16,
+) -> bool {
+    if !address.is_loopback() {
+        return false;
     }
+    // A connected IPv6 socket sends to an IPv4 address as if it were not connected.
+    if names::is_resolver(member, &address, port) {
+        return true;
+    }
+    // A connected UDP socket is found only by both ends. A socket without an address sends from the
+    // usual one.
+    // SAFETY: the verifier checks each access to the context and to the socket.
+    let source = unsafe { (*(*ctx.sock_addr).__bindgen_anon_1.sk).src_port } as u16;
+    let from = End {
+        address: if address.is_v4() { Address::v4(0).reached() } else { address },
+        port: source.to_be(),
+    };
+    let to = End { address, port };
+    peer::is_fellow(ctx.sock_addr.cast(), member, protocol, &from, &to)
 }

@@ -1,11 +1,12 @@
-//! Which sockets may be made, and where a member connects that was moved out of its cgroup.
+//! Which sockets may be made and listen, and where those connect that the cgroup programs do not see.
 //!
 //! The cgroup programs judge by the cgroup that a socket was made in. A member that somebody moved
-//! elsewhere makes no more network sockets, and its old ones are judged here by its label.
+//! elsewhere makes no more network sockets; its old ones, and those that it inherited, are judged here
+//! by its label.
 
 use crate::finish;
 use crate::kernel::read;
-use crate::kernel::socket::{Sock, Socket};
+use crate::kernel::socket::Socket;
 use crate::net::{self, AF_INET, AF_INET6, Address};
 use crate::subject;
 use aya_ebpf::macros::lsm;
@@ -40,8 +41,15 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
     if verdict != 0 {
         return verdict;
     }
-    // In its cgroup, the cgroup programs judge it.
-    if subject::by_cgroup().is_some() {
+    let Some(sock) = Socket(ctx.arg(0)).sock() else { return 0 };
+    let family = sock.family();
+    if family != AF_INET && family != AF_INET6 {
+        return 0;
+    }
+    // In its cgroup, and with a socket that was made there, the cgroup programs judge it.
+    if let Some(member) = subject::by_cgroup()
+        && (sock.is_of_own_cgroup() || sock.is_of_cgroup(member.cgroup))
+    {
         return 0;
     }
     let Some(member) = subject::current() else { return 0 };
@@ -52,22 +60,51 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
         return finish::task(Hook::SocketConnect, &member, decision);
     };
     let head = head.to_ne_bytes();
-    let family = u16::from_ne_bytes([head[0], head[1]]);
     let port = u16::from_ne_bytes([head[2], head[3]]);
-    let address = match family {
+    let address = match u16::from_ne_bytes([head[0], head[1]]) {
         // struct sockaddr_in: family, port, address
         AF_INET => Address::v4(second),
         // struct sockaddr_in6: family, port, flow information, address
         AF_INET6 => Address::v6(v6),
-        // AF_UNSPEC takes a connection away; the other families have no addresses of hosts.
-        _ => return 0,
+        // AF_UNSPEC would make a connection that somebody else made into a socket for any other.
+        _ => {
+            let decision = Decision::deny(Reason::Foreign, Access::CONNECT);
+            return finish::task(Hook::SocketConnect, &member, decision);
+        }
     };
-    // No rule allows protocol 0.
-    let protocol = Socket(ctx.arg(0)).sock().map_or(0, Sock::protocol);
+    let protocol = sock.protocol();
     let decision = if member.fault != 0 {
         Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault }
     } else {
-        net::decide(&member, &address, protocol, port)
+        net::reach(&member, &address, protocol, port, false)
     };
     finish::net(Hook::SocketConnect, &member, decision, address.payload(protocol, port))
+}
+
+/// `int security_socket_listen(struct socket *sock, int backlog)`: others may connect from now on.
+#[lsm(hook = "socket_listen")]
+pub(crate) fn socket_listen(ctx: LsmContext) -> i32 {
+    let verdict: i32 = ctx.arg(2);
+    if verdict != 0 {
+        return verdict;
+    }
+    let Some(sock) = Socket(ctx.arg(0)).sock() else { return 0 };
+    let family = sock.family();
+    if family != AF_INET && family != AF_INET6 {
+        return 0;
+    }
+    let Some(member) = subject::current() else { return 0 };
+    let Some((address, port)) = sock.bound() else {
+        let decision = Decision::deny(Reason::Unreadable, Access::LISTEN);
+        return finish::task(Hook::SocketListen, &member, decision);
+    };
+    let protocol = sock.protocol();
+    let decision = if member.fault != 0 {
+        Decision { denied: Access::LISTEN.bits() as u16, rule: 0, reason: member.fault }
+    } else if address.is_loopback() {
+        return 0;
+    } else {
+        net::listen(&member, &address, protocol, port)
+    };
+    finish::net(Hook::SocketListen, &member, decision, address.payload(protocol, port))
 }

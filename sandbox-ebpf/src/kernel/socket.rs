@@ -1,9 +1,11 @@
 //! `struct socket`, `sock` and `unix_sock`.
 
+use super::task;
 use super::vfs::{Dentry, File, Path};
 use super::{embedded, load, read};
 use crate::layout::LAYOUT;
 use crate::maps::CONTROL;
+use crate::net::{AF_INET, Address};
 use aya_ebpf::helpers::generated::{bpf_skc_to_unix_sock, bpf_sock_from_file};
 use core::ffi::c_void;
 use sandbox_common::subject::PARENTS;
@@ -46,28 +48,38 @@ impl Sock {
     pub(crate) fn is_of_cgroup(self, cgroup: u64) -> bool {
         let data = embedded(self.0, &LAYOUT.sock_cgroup);
         let own: *const c_void = load(data, &LAYOUT.cgroup_of_sock);
-        let Some(depth) = read::<i32>(own as u64 + LAYOUT.cgroup_level.get() as u64) else {
-            return false;
+        is_beneath(own as u64, cgroup)
+    }
+
+    /// Whether it was made in the very cgroup that the current task is in.
+    #[inline(always)]
+    pub(crate) fn is_of_own_cgroup(self) -> bool {
+        let data = embedded(self.0, &LAYOUT.sock_cgroup);
+        load::<*const c_void>(data, &LAYOUT.cgroup_of_sock) == task::own_cgroup()
+    }
+
+    /// `AF_*`
+    #[inline(always)]
+    pub(crate) fn family(self) -> u16 {
+        load(self.common(), &LAYOUT.common_family)
+    }
+
+    /// The address and the port that it is bound to, zero where it is not; both in network byte order.
+    #[inline(always)]
+    pub(crate) fn bound(self) -> Option<(Address, u16)> {
+        let port: u16 = load(self.common(), &LAYOUT.common_port);
+        let address = if self.family() == AF_INET {
+            Address::v4(load(self.common(), &LAYOUT.common_address4))
+        } else {
+            let at = self.common() as u64 + LAYOUT.common_address6.get() as u64;
+            Address::v6(read(at)?)
         };
-        let Some(control) = CONTROL.get(0) else { return false };
-        for index in 0..PARENTS {
-            let parent = control.parents[index];
-            if parent.cgroup == 0 {
-                break;
-            }
-            let level = parent.level + 1;
-            if level as i32 > depth {
-                continue;
-            }
-            let above = LAYOUT.cgroup_ancestors.get() as u64 + u64::from(level) * 8;
-            let id = read::<u64>(own as u64 + above)
-                .and_then(|above| read::<u64>(above + LAYOUT.cgroup_node.get() as u64))
-                .and_then(|node| read::<u64>(node + LAYOUT.kernfs_id.get() as u64));
-            if id == Some(cgroup) {
-                return true;
-            }
-        }
-        false
+        Some((address, port.to_be()))
+    }
+
+    #[inline(always)]
+    fn common(self) -> *const c_void {
+        embedded(self.0, &LAYOUT.sock_common)
     }
 
     /// Its address: who it is, as long as it lives.
@@ -87,4 +99,51 @@ impl Sock {
         let dentry = Path(embedded(unix, &LAYOUT.unix_path)).dentry();
         if dentry.0.is_null() { None } else { Some(dentry) }
     }
+}
+
+/// A socket that a look-up gave, of which the verifier lets only a few fields be read.
+#[derive(Clone, Copy)]
+pub(crate) struct Found(u64);
+
+impl Found {
+    /// Its number, read back from memory: arithmetic on the pointer itself is refused.
+    #[inline(always)]
+    pub(crate) fn of(socket: *const c_void) -> Option<Self> {
+        let place = socket;
+        read::<u64>((&raw const place) as u64).map(Self)
+    }
+
+    /// See [`Sock::is_of_cgroup`].
+    #[inline(always)]
+    pub(crate) fn is_of_cgroup(self, cgroup: u64) -> bool {
+        let at = LAYOUT.sock_cgroup.get() as u64 + LAYOUT.cgroup_of_sock.get() as u64;
+        read::<u64>(self.0 + at).is_some_and(|own| is_beneath(own, cgroup))
+    }
+}
+
+/// Whether the `struct cgroup` at `own` lies beneath a session's, which is known by its id.
+#[inline(always)]
+fn is_beneath(own: u64, cgroup: u64) -> bool {
+    let Some(depth) = read::<i32>(own + LAYOUT.cgroup_level.get() as u64) else {
+        return false;
+    };
+    let Some(control) = CONTROL.get(0) else { return false };
+    for index in 0..PARENTS {
+        let parent = control.parents[index];
+        if parent.cgroup == 0 {
+            break;
+        }
+        let level = parent.level + 1;
+        if level as i32 > depth {
+            continue;
+        }
+        let above = LAYOUT.cgroup_ancestors.get() as u64 + u64::from(level) * 8;
+        let id = read::<u64>(own + above)
+            .and_then(|above| read::<u64>(above + LAYOUT.cgroup_node.get() as u64))
+            .and_then(|node| read::<u64>(node + LAYOUT.kernfs_id.get() as u64));
+        if id == Some(cgroup) {
+            return true;
+        }
+    }
+    false
 }

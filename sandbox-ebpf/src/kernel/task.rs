@@ -95,6 +95,13 @@ pub(crate) fn pid_tgid() -> u64 {
     unsafe { bpf_get_current_pid_tgid() }
 }
 
+/// The current task's `struct cgroup *` in the hierarchy of version 2.
+#[inline(always)]
+pub(crate) fn own_cgroup() -> *const c_void {
+    let set: *const c_void = load(current(), &LAYOUT.task_cgroups);
+    load(set, &LAYOUT.css_set_cgroup)
+}
+
 /// Process and thread id in the initial pid namespace.
 #[inline(always)]
 pub(crate) fn ids() -> (u32, u32) {

@@ -1,5 +1,7 @@
 //! The kernel side of `sandbox run`: a share of the engine, proved, with the session's policy.
 
+use crate::dns::message::Task;
+use crate::dns::parent::{Resolver, Sockets};
 use crate::engine::events::Ring;
 use crate::engine::{Aside, EngineError, Engines, Share, Way};
 use crate::kernel::features::HookFact;
@@ -32,13 +34,16 @@ pub(super) struct Bpf {
     pub(super) live: Option<LiveOf>,
 }
 
+/// What of a session is to be looked after.
+type Filled = (Ring, Option<Box<dyn Watch>>, Option<Resolver>);
+
 impl Kernel for Bpf {
     fn enforce(&mut self, cgroup: &Cgroup, pins: &Path) -> Result<Enforced, RunError> {
         let name = pins.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let mut share = self.share(&name)?;
-        match self.fill(&mut share, cgroup) {
-            Ok((ring, watch)) => {
-                Ok(Enforced { guard: Box::new(share), source: Box::new(ring), watch })
+        match self.fill(&mut share, cgroup, pins) {
+            Ok((ring, watch, resolver)) => {
+                Ok(Enforced { guard: Box::new(share), source: Box::new(ring), watch, resolver })
             }
             Err(RunError::Enforce { message, help }) => {
                 let left = self.give_back(share).err();
@@ -77,7 +82,8 @@ impl Bpf {
         &mut self,
         share: &mut Share,
         cgroup: &Cgroup,
-    ) -> Result<(Ring, Option<Box<dyn Watch>>), RunError> {
+        pins: &Path,
+    ) -> Result<Filled, RunError> {
         let error = |what: &'static str| move |error: EngineError| refused(what, error);
         share.of_cgroup(cgroup.id).map_err(error("join the engine"))?;
         share.attach((&cgroup.path, cgroup.id), "").map_err(error("attach the cgroup programs"))?;
@@ -103,12 +109,37 @@ impl Bpf {
             .admit(cgroup.id, cgroup.parent, subject, &held)
             .map_err(error("put the policy in force"))?;
         drop(held);
-        let Some(plan) = self.plan.take() else { return Ok((ring, None)) };
+        let resolver = self.resolver(share, pins)?;
+        let Some(plan) = self.plan.take() else { return Ok((ring, None, resolver)) };
         let live = self.live.take().map(LiveOf::begin).transpose();
         let live = live.map_err(|error| refused("follow changes of the policy", error))?;
         let mut follower = Follower::new(plan, std::mem::take(&mut self.policy), live);
         follower.begin(share).map_err(|error| refused("follow the mounts", error))?;
-        Ok((ring, Some(Box::new(follower))))
+        Ok((ring, Some(Box::new(follower)), resolver))
+    }
+
+    /// Starts what answers questions about names, where the policy knows any.
+    fn resolver(&self, share: &mut Share, pins: &Path) -> Result<Option<Resolver>, RunError> {
+        if self.policy.names.is_empty() {
+            return Ok(None);
+        }
+        let sockets = Sockets::bind().map_err(|error| refused("listen for questions", error))?;
+        let task = Task {
+            session: share.number(),
+            // That is `ENGINE/sessions/OWNER`.
+            pins: pins.parent().and_then(Path::parent).unwrap_or(pins).to_owned(),
+            names: self.policy.names.clone(),
+            within: self.policy.within.clone(),
+            servers: self.policy.resolvers.clone(),
+            sockets: Vec::new(),
+        };
+        share
+            .resolve_at(sockets.port)
+            .map_err(|error| refused("lead questions to the resolver", error))?;
+        Resolver::start(sockets, task).map(Some).map_err(|error| RunError::Enforce {
+            message: error.to_string(),
+            help: Some("name servers can be named in the policy: network.resolvers".into()),
+        })
     }
 }
 

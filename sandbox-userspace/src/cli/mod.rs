@@ -9,6 +9,7 @@ pub mod run;
 pub mod sessions;
 pub mod why;
 
+use crate::dns;
 use crate::session::canary;
 use crate::sinks::{Level, Output};
 use clap::{Parser, Subcommand};
@@ -55,6 +56,9 @@ enum Verb {
     /// What `run` and `doctor` start to see this kernel deny
     #[command(hide = true)]
     Canary,
+    /// What answers a session's questions about names; `run` starts it
+    #[command(hide = true, name = dns::parent::VERB)]
+    Resolver,
 }
 
 /// Parses the arguments and runs the verb.
@@ -82,6 +86,7 @@ pub fn main() -> ExitCode {
         Verb::Revoke(args) => grant::revoke(&args),
         Verb::Engine(args) => engine::execute(&args),
         Verb::Canary => canary::child(),
+        Verb::Resolver => dns::child::main(),
         Verb::Sessions(args) => sessions::execute(&args),
     }
 }

@@ -14,7 +14,7 @@ use crate::session::orphan::{self, Finding};
 use crate::session::run::{Request, RunError};
 use crate::session::state::{RUN, Registry};
 use crate::session::user::User;
-use crate::session::{SessionId, host, run, tempdir, terminal};
+use crate::session::{SessionId, host, run, streams, tempdir, terminal};
 use crate::sinks::escape::printable;
 use crate::sinks::explain::{Explainer, SharedRules};
 use crate::sinks::kept::Kept;
@@ -93,6 +93,13 @@ pub fn execute(args: RunArgs) -> ExitCode {
 fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let facts = features::require().map_err(|missing| lacking(&missing))?;
     host::check().map_err(|error| Failure::new(&error).help(error.help()))?;
+    streams::check().map_err(|error| {
+        let failure = Failure::new(&error);
+        match error.help() {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    })?;
     let tree = CgroupTree::find().map_err(Failure::new)?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
     let (engines, identity) = (Engines::at(host::PINS), Identity::own(&facts.layout, facts.way));

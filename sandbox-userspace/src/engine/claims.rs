@@ -166,6 +166,8 @@ impl Engine {
         }
         gone("RINGS", self.maps.rings.remove(&number))?;
         gone("LOST", self.maps.lost.remove(&number))?;
+        gone("RESOLVERS", self.maps.resolvers.remove(&number))?;
+        sweep::names(&mut self.maps, number)?;
         for slot in slots.into_iter().filter(|slot| *slot != 0) {
             sweep::slot(&mut self.maps, slot)?;
         }
@@ -312,7 +314,7 @@ impl Share {
 }
 
 /// That there is no such entry is what was wanted.
-fn gone(name: &'static str, removed: Result<(), MapError>) -> Result<(), EngineError> {
+pub(super) fn gone(name: &'static str, removed: Result<(), MapError>) -> Result<(), EngineError> {
     match removed {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
         Err(error) if errno(&error) == Some(libc::ENOENT) => Ok(()),

@@ -1,8 +1,8 @@
 //! What was attached when an engine was loaded, and whether all of it still is.
 
-use super::load::{CGROUP_HOOKS, LSM_HOOKS, NOTED, Need, cgroup_program};
+use super::load::{CGROUP_HOOKS, LSM_HOOKS, NOTED, Need};
 use super::maps::Maps;
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, cgroup};
 use aya::programs::links::{FdLink, LinkError, PinnedLink};
 use sandbox_common::event::Hook;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn link(path: &Path) -> Result<Attached, LinkError> {
 
 /// The program that is pinned for a cgroup's hook.
 fn program(pins: &Path, hook: Hook) -> Result<Attached, EngineError> {
-    let program = cgroup_program(&pins.join("programs"), hook)?;
+    let program = cgroup::program(&pins.join("programs"), hook)?;
     let info = program.info().map_err(|source| EngineError::Attach {
         name: hook.name(),
         hint: "",

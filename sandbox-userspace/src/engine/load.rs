@@ -3,16 +3,13 @@
 use super::identity::FORMAT;
 use super::maps::Maps;
 use super::modify_return::{Image, function};
-use super::{EngineError, links};
+use super::{EngineError, cgroup, links};
 use crate::kernel::features::HookFact;
 use aya::maps::{CgroupStorageKey, PerCpuValues};
 use aya::programs::links::FdLink;
-use aya::programs::{
-    CgroupAttachMode, CgroupSockAddr, CgroupSockAddrAttachType, FExit, Lsm, ProgramError,
-};
+use aya::programs::{FExit, Lsm, ProgramError};
 use aya::util::nr_cpus;
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
-use aya_obj::generated::bpf_attach_type;
 use sandbox_common::event::Hook;
 use sandbox_common::layout::KernelLayout;
 use std::fs::{DirBuilder, File};
@@ -50,6 +47,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::TaskAlloc, Need::Required),
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),
+    (Hook::SocketListen, Need::Required),
     (Hook::SocketPostCreate, Need::Required),
     (Hook::UnixStreamConnect, Need::Required),
     (Hook::UnixMaySend, Need::Required),
@@ -87,7 +85,19 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
 ];
 
 /// The programs attached to each session's cgroup; all are required.
-pub const CGROUP_HOOKS: &[Hook] = &[Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Sendmsg6];
+pub const CGROUP_HOOKS: &[Hook] = &[
+    Hook::Connect4,
+    Hook::Connect6,
+    Hook::Sendmsg4,
+    Hook::Sendmsg6,
+    Hook::Bind4,
+    Hook::Bind6,
+    Hook::Egress,
+    Hook::Recvmsg4,
+    Hook::Recvmsg6,
+    Hook::Getpeername4,
+    Hook::Getpeername6,
+];
 
 /// Programs that note something and deny nothing: a new pseudo-terminal, directories that begin to have
 /// another place and have it, the end of superblocks, and who wants signals about a descriptor.
@@ -202,16 +212,7 @@ pub(super) fn load(
         attach_noted(&mut ebpf, image.as_ref(), (name, *noted), &btf, &links)?;
     }
     for hook in CGROUP_HOOKS {
-        let (name, path) = (hook.name(), programs.join(hook.name()));
-        let refused = |source| EngineError::Load { name, hint: "", source: Box::new(source) };
-        let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
-        let program: &mut CgroupSockAddr = program.try_into().map_err(refused)?;
-        program.load().map_err(refused)?;
-        program.pin(&path).map_err(|source| EngineError::Pin {
-            name: name.into(),
-            path,
-            source,
-        })?;
+        cgroup::load(&mut ebpf, *hook, &programs)?;
     }
     let mut maps = Maps::open(&maps)?;
     count_for_nobody(&mut maps)?;
@@ -301,34 +302,6 @@ fn attach_return(
     program.take_link(id).map(Into::into).map_err(attach)
 }
 
-/// The program for a hook of cgroups that is pinned in `programs`.
-pub(super) fn cgroup_program(programs: &Path, hook: Hook) -> Result<CgroupSockAddr, EngineError> {
-    let name = hook.name();
-    let kind = match hook {
-        Hook::Connect4 => CgroupSockAddrAttachType::Connect4,
-        Hook::Connect6 => CgroupSockAddrAttachType::Connect6,
-        Hook::Sendmsg4 => CgroupSockAddrAttachType::UDPSendMsg4,
-        Hook::Sendmsg6 => CgroupSockAddrAttachType::UDPSendMsg6,
-        _ => return Err(EngineError::NoProgram(name)),
-    };
-    CgroupSockAddr::from_pin(programs.join(name), kind).map_err(|source| EngineError::Attach {
-        name,
-        hint: "",
-        source: Box::new(source),
-    })
-}
-
-/// The kernel's number for what a hook of cgroups is attached as, `enum bpf_attach_type`.
-fn attach_type(hook: Hook) -> Option<u32> {
-    Some(match hook {
-        Hook::Connect4 => bpf_attach_type::BPF_CGROUP_INET4_CONNECT,
-        Hook::Connect6 => bpf_attach_type::BPF_CGROUP_INET6_CONNECT,
-        Hook::Sendmsg4 => bpf_attach_type::BPF_CGROUP_UDP4_SENDMSG,
-        Hook::Sendmsg6 => bpf_attach_type::BPF_CGROUP_UDP6_SENDMSG,
-        _ => return None,
-    } as u32)
-}
-
 /// Attaches the cgroup programs pinned beneath `pins` to the cgroup (directory and id) and pins the
 /// links in `links`, their names behind `prefix`.
 pub(super) fn attach(
@@ -342,14 +315,10 @@ pub(super) fn attach(
     let file = File::open(directory)
         .map_err(|source| EngineError::Cgroup { path: directory.to_owned(), source })?;
     for hook in CGROUP_HOOKS {
-        let mut program = cgroup_program(&pins.join("programs"), *hook)?;
         let name = hook.name();
-        let attach = |source| EngineError::Attach { name, hint: "", source: Box::new(source) };
-        let link = program.attach(&file, CgroupAttachMode::default()).map_err(attach)?;
-        let link = program.take_link(link).map_err(attach)?;
-        let link: FdLink = link.try_into().map_err(|_| EngineError::NoCgroupLinks)?;
-        pin(link, links, &format!("{prefix}{name}"))?;
-        let kind = attach_type(*hook).ok_or(EngineError::NoProgram(name))?;
+        let mut program = cgroup::program(&pins.join("programs"), *hook)?;
+        pin(program.attach(name, &file)?, links, &format!("{prefix}{name}"))?;
+        let Some(kind) = cgroup::storage_of(*hook) else { continue };
         let key = CgroupStorageKey::new(id, kind);
         maps.owner.insert(key, id, 0).map_err(EngineError::map("OWNER"))?;
     }

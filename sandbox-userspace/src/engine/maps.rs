@@ -9,7 +9,7 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError};
 use aya::maps::{PerCpuArray, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
-use sandbox_common::net::{Net4, Net6, Port, PortRule};
+use sandbox_common::net::{Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -35,9 +35,12 @@ pub(super) struct Maps {
     pub(super) ptys: HashMap<MapData, PtyKey, u64>,
     pub(super) sockets: HashMap<MapData, u64, u64>,
     pub(super) objects: HashMap<MapData, u64, u64>,
+    pub(super) hosts: HashMap<MapData, Net6, u32>,
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
+    pub(super) names: LpmTrie<MapData, NamedKey, Named>,
+    pub(super) resolvers: HashMap<MapData, u32, Resolver>,
     pub(super) rings: HashOfMaps<MapData, u32>,
     pub(super) lost: PerCpuHashMap<MapData, u32, u64>,
     pub(super) faults: PerCpuArray<MapData, u64>,
@@ -94,9 +97,12 @@ impl Maps {
             ptys: map(dir, "PTYS")?,
             sockets: map(dir, "SOCKETS")?,
             objects: map(dir, "OBJECTS")?,
+            hosts: map(dir, "HOSTS")?,
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
+            names: map(dir, "NAMES")?,
+            resolvers: map(dir, "RESOLVERS")?,
             rings: map(dir, "RINGS")?,
             lost: map(dir, "LOST")?,
             faults: map(dir, "FAULTS")?,

@@ -1,5 +1,6 @@
 //! The kernel side as seen from here: load, attach, pin, publish, read events.
 
+mod cgroup;
 mod claims;
 mod engines;
 mod error;
@@ -9,6 +10,7 @@ mod links;
 mod load;
 mod maps;
 pub(crate) mod modify_return;
+mod names;
 mod publish;
 mod replace;
 mod sweep;
@@ -18,6 +20,7 @@ pub use engines::{Aside, Engines, Found};
 pub use error::EngineError;
 pub use identity::Identity;
 pub use load::{CGROUP_HOOKS, LSM_HOOKS, Need, Way};
+pub use names::NameTable;
 
 use crate::kernel::bpf;
 use crate::session::state::Held;

@@ -2,7 +2,7 @@
 
 use super::claims::{NOT_YET, errno};
 use super::{Engine, EngineError, sweep};
-use crate::policy::compiled::{CompiledPolicy, Edge};
+use crate::policy::compiled::{CompiledPolicy, Edge, Prefix};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
 use sandbox_common::fold::FOLDED;
@@ -111,13 +111,14 @@ impl Engine {
                 .insert(key, device.allow.bits(), 0)
                 .map_err(EngineError::map("DEVICES"))?;
         }
-        for prefix in &policy.net4 {
-            let key = net4(slot, prefix.address.octets(), prefix.bits);
-            maps.net4.insert(&key, prefix.set, 0).map_err(EngineError::map("NET4"))?;
-        }
-        for prefix in &policy.net6 {
-            let key = net6(slot, prefix.address.octets(), prefix.bits);
-            maps.net6.insert(&key, prefix.set, 0).map_err(EngineError::map("NET6"))?;
+        for (prefix, set) in prefixes(slot, policy) {
+            match prefix {
+                NetKey::Host(key) => {
+                    maps.hosts.insert(key, set, 0).map_err(EngineError::map("HOSTS"))
+                }
+                NetKey::V4(key) => maps.net4.insert(&key, set, 0).map_err(EngineError::map("NET4")),
+                NetKey::V6(key) => maps.net6.insert(&key, set, 0).map_err(EngineError::map("NET6")),
+            }?;
         }
         for port in &policy.ports {
             let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
@@ -157,11 +158,12 @@ impl Engine {
             let key = DeviceKey { slot, kind: device.kind, dev: device.dev };
             note("DEVICES", maps.devices.remove(&key));
         }
-        for prefix in &policy.net4 {
-            note("NET4", maps.net4.remove(&net4(slot, prefix.address.octets(), prefix.bits)));
-        }
-        for prefix in &policy.net6 {
-            note("NET6", maps.net6.remove(&net6(slot, prefix.address.octets(), prefix.bits)));
+        for (prefix, _) in prefixes(slot, policy) {
+            match prefix {
+                NetKey::Host(key) => note("HOSTS", maps.hosts.remove(&key)),
+                NetKey::V4(key) => note("NET4", maps.net4.remove(&key)),
+                NetKey::V6(key) => note("NET6", maps.net6.remove(&key)),
+            }
         }
         for port in &policy.ports {
             let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
@@ -211,16 +213,38 @@ fn name_key(slot: u32, node: u32, name: &[u8]) -> NameKey {
     }
 }
 
-fn net4(slot: u32, address: [u8; 4], bits: u8) -> Key<Net4> {
-    Key::new(NET_PREFIX + u32::from(bits), Net4 { slot, address })
+/// The key of an address prefix, by its length in the hash or in one of two tries.
+enum NetKey {
+    Host(Net6),
+    V4(Key<Net4>),
+    V6(Key<Net6>),
 }
 
-fn net6(slot: u32, address: [u8; 16], bits: u8) -> Key<Net6> {
-    Key::new(NET_PREFIX + u32::from(bits), Net6 { slot, address })
+/// Every address prefix of a policy, and its port set.
+fn prefixes(slot: u32, policy: &CompiledPolicy) -> impl Iterator<Item = (NetKey, u32)> {
+    let v4 = policy.net4.iter().map(move |Prefix { address, bits, set }| {
+        let key = match bits {
+            32 => NetKey::Host(Net6 { slot, address: address.to_ipv6_mapped().octets() }),
+            _ => {
+                let data = Net4 { slot, address: address.octets() };
+                NetKey::V4(Key::new(NET_PREFIX + u32::from(*bits), data))
+            }
+        };
+        (key, *set)
+    });
+    let v6 = policy.net6.iter().map(move |Prefix { address, bits, set }| {
+        let data = Net6 { slot, address: address.octets() };
+        let key = match bits {
+            128 => NetKey::Host(data),
+            _ => NetKey::V6(Key::new(NET_PREFIX + u32::from(*bits), data)),
+        };
+        (key, *set)
+    });
+    v4.chain(v6)
 }
 
-fn port_key(slot: u32, set: u32, protocol: u8, port: u16, bits: u8) -> Key<Port> {
-    let data = Port { slot, set, protocol: u16::from(protocol), port: port.to_be_bytes() };
+fn port_key(slot: u32, set: u32, protocol: u16, port: u16, bits: u8) -> Key<Port> {
+    let data = Port { slot, set, protocol, port: port.to_be_bytes() };
     Key::new(PORT_PREFIX + u32::from(bits), data)
 }
 

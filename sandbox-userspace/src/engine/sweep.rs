@@ -30,6 +30,7 @@ pub(super) fn slot(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     sweep!(long_edges, "LONG_EDGES", key => key.slot);
     sweep!(linked, "LINKED", key => key.slot);
     sweep!(devices, "DEVICES", key => key.slot);
+    sweep!(hosts, "HOSTS", key => key.slot);
     sweep!(net4, "NET4", key => key.data().slot);
     sweep!(net6, "NET6", key => key.data().slot);
     sweep!(ports, "PORTS", key => key.data().slot);
@@ -52,6 +53,22 @@ pub(super) fn patterns(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
         removed(bpf::delete(maps.patterns_raw.fd(), place).map_err(MapError::IoError))
             .map_err(EngineError::map("PATTERNS"))?;
         removed(maps.pattern_slots.remove(&place)).map_err(&error)?;
+    }
+    Ok(())
+}
+
+/// Removes what names opened for a session, by its number.
+pub(super) fn names(maps: &mut Maps, session: u32) -> Result<(), EngineError> {
+    let error = EngineError::map("NAMES");
+    let mut found = Vec::new();
+    for key in maps.names.keys() {
+        let key = key.map_err(&error)?;
+        if key.data().session == session {
+            found.push(key);
+        }
+    }
+    for key in found {
+        removed(maps.names.remove(&key)).map_err(&error)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::diagnostic::Diagnostic;
 use super::expand::Placed;
 use super::patterns::Barrier;
 use super::patterns::anchor::{Anchored, residues};
-use super::rule::{Kind, NetRule, Policy, Target};
+use super::rule::Kind;
 use super::trie::{Mark, Part, Trie, Walk};
 use super::tries::{Tries, kinds_and_parts};
 use crate::kernel::mounts::{Components, to_path};
@@ -93,33 +93,6 @@ fn verdict(
         (_, Some((mark, _))) => (mark.allow, mark.rule),
         (_, None) => (layer.defaults.allow(kind), 0),
     }
-}
-
-/// The addresses that every layer allows. An address is decided on by the longest prefix, so what two rules
-/// both allow is the longer of their prefixes with the ports and protocols of both.
-pub(super) fn network(policy: &Policy) -> Vec<NetRule> {
-    let ceilings = policy.ceilings.iter().filter(|layer| layer.said.contains("network.allow"));
-    ceilings.fold(policy.network.clone(), |rules, ceiling| {
-        let pairs = rules.iter().flat_map(|rule| ceiling.network.iter().map(move |of| (rule, of)));
-        pairs.filter_map(|(rule, of)| both(rule, of)).collect()
-    })
-}
-
-fn both(rule: &NetRule, of: &NetRule) -> Option<NetRule> {
-    let (a, b) = (&rule.target, &of.target);
-    let net = match () {
-        () if a.net.contains(&b.net) => b.net,
-        () if b.net.contains(&a.net) => a.net,
-        () => return None,
-    };
-    let ports = *a.ports.start().max(b.ports.start())..=*a.ports.end().min(b.ports.end());
-    let protocols = match (a.protocols, b.protocols) {
-        ([one], [other]) if one != other => return None,
-        ([_], _) => a.protocols,
-        _ => b.protocols,
-    };
-    let target = Target { net, ports, protocols };
-    (!target.ports.is_empty()).then(|| NetRule { origin: rule.origin.clone(), target })
 }
 
 /// The patterns of all layers that hold beside each other.

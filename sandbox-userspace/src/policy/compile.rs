@@ -9,10 +9,11 @@
 use super::compiled::{CompiledPolicy, Device, Rule};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::expand::{self, Context, Placed};
+use super::names;
 use super::patterns::anchor::{self, Anchored};
 use super::patterns::{self, Compiled};
 use super::ports;
-use super::rule::{Kind, Policy};
+use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
@@ -108,7 +109,11 @@ pub fn compile_placed(
         }
         compiled.patterns = Some(patterns);
     }
-    ports::compile(&ceiling::network(policy), &mut compiled);
+    ports::compile(policy, &mut compiled);
+    compiled.names = names::layers(policy);
+    let opens = policy.network.iter().filter(|rule| rule.allow && rule.direction == Direction::Out);
+    compiled.within = opens.map(|rule| rule.target.net).collect();
+    compiled.resolvers.clone_from(&policy.resolvers);
     tracing::debug!(rules = compiled.rules.len(), elapsed = ?begin.elapsed(), "policy compiled");
     Ok((compiled, warnings))
 }

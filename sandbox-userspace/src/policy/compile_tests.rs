@@ -521,6 +521,8 @@ fn the_examples_of_the_reference_are_policies() {
     assert!(!read("/home/x") && !read("/etc/shadow") && !read("@/w/a/.env"));
     assert!(!read("/etc/ssl/private/x"));
 
+    assert_eq!(load_text("policy.md", next()).unwrap().names.len(), 3);
+
     let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
     assert_eq!(named.count(), 1);

@@ -1,10 +1,12 @@
 //! A compiled policy: what `engine` publishes to one slot.
 
+use super::names::NameLayer;
+use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::{Linked, Node, Root};
 use sandbox_common::pattern::Patterns;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The whole policy of a session in the kernel's terms, still without a slot number.
 #[derive(Clone, Default)]
@@ -31,6 +33,12 @@ pub struct CompiledPolicy {
     pub net6: Vec<Prefix<Ipv6Addr>>,
     /// Ports of the port sets.
     pub ports: Vec<PortEntry>,
+    /// What its layers say of names, for the session's resolver; empty where it knows none.
+    pub names: Vec<NameLayer>,
+    /// Networks of this site that rules open: names may lead into them.
+    pub within: Vec<IpNet>,
+    /// Name servers to ask; none: those of the host.
+    pub resolvers: Vec<SocketAddr>,
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
     /// What is permitted beside the rules: a sum of
@@ -89,13 +97,13 @@ pub struct Prefix<A> {
 pub struct PortEntry {
     /// The port set.
     pub set: u32,
-    /// `IPPROTO_TCP` (6) or `IPPROTO_UDP` (17).
-    pub protocol: u8,
+    /// `IPPROTO_TCP` (6) or `IPPROTO_UDP` (17), see [`Port::protocol`](sandbox_common::net::Port::protocol).
+    pub protocol: u16,
     /// First port.
     pub port: u16,
     /// Bits of the port that must match, 0 to 16.
     pub bits: u8,
-    /// The rule.
+    /// The rule; 0 for a reserved address.
     pub rule: u32,
     /// Its verdict.
     pub allow: bool,

@@ -3,9 +3,12 @@
 //! Tests hold the compiled policy to it, and the kernel to both.
 
 use super::expand::Placed;
-use super::rule::{Defaults, Kind, NetRule, Policy, Protocol, Scope, Step};
+use super::rule::{
+    Defaults, Direction, Kind, NamePattern, NameRule, NetRule, Policy, Protocol, Scope, Step,
+};
+use ipnet::IpNet;
 use std::cmp::Reverse;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A verdict and what it rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,28 +106,169 @@ pub fn matches(steps: &[Step], names: &[Vec<u8>]) -> bool {
 
 /// Decides on an address: it is allowed where every layer allows it.
 pub fn reach(policy: &Policy, protocol: Protocol, to: IpAddr, port: u16) -> Decision {
-    let ceilings = policy.ceilings.iter().filter(|layer| layer.said.contains("network.allow"));
-    let denial = ceilings
-        .map(|ceiling| address(&ceiling.network, protocol, to, port))
-        .find(|decision| !decision.allow);
-    denial.unwrap_or_else(|| address(&policy.network, protocol, to, port))
+    match meet(policy, Direction::Out, protocol, to, port) {
+        Reach::Rule { allow, rule } => Decision { allow, rule },
+        Reach::Reserved | Reach::Default => Decision { allow: false, rule: 0 },
+    }
 }
 
-/// Decides on an address by the rules of one layer. An IPv4-mapped IPv6 address is the IPv4 address.
+/// Decides on an address by all layers. What the policy itself denies is denied by it; else the first ceiling
+/// that does not allow it decides.
+pub fn meet(
+    policy: &Policy,
+    direction: Direction,
+    protocol: Protocol,
+    to: IpAddr,
+    port: u16,
+) -> Reach {
+    let own = address(&policy.network, direction, protocol, to, port);
+    if matches!(own, Reach::Rule { allow: false, .. } | Reach::Reserved) {
+        return own;
+    }
+    let denial = policy.ceilings.iter().find_map(|ceiling| {
+        let closes = ceiling.closes(direction);
+        match address(&ceiling.network, direction, protocol, to, port) {
+            Reach::Rule { allow: true, .. } => None,
+            Reach::Reserved | Reach::Default if !closes => None,
+            denial => Some(denial),
+        }
+    });
+    denial.unwrap_or(own)
+}
+
+/// A verdict on an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// A rule says so.
+    Rule {
+        /// Its verdict.
+        allow: bool,
+        /// The rule.
+        rule: u32,
+    },
+    /// Denied: a [reserved](RESERVED) address that no rule names for itself.
+    Reserved,
+    /// Denied: no rule speaks of it.
+    Default,
+}
+
+/// Addresses that a rule on a wider network does not open: those that are only good on one link, broadcast
+/// and local multicast, and those under which clouds tell a machine its credentials.
+pub const RESERVED: [&str; 13] = [
+    // RFC 3927, RFC 4291: link-local.
+    "169.254.0.0/16",
+    "fe80::/10",
+    // RFC 5771, RFC 4291: multicast on the link, and broadcast.
+    "224.0.0.0/24",
+    "255.255.255.255/32",
+    "ff02::/16",
+    // Metadata of AWS, Azure, Google, Oracle and others; AWS's credentials of containers and pods; AWS's
+    // and Google's over IPv6; Alibaba's; Oracle's; Azure's of the host.
+    "169.254.169.254/32",
+    "169.254.170.2/32",
+    "169.254.170.23/32",
+    "fd00:ec2::254/128",
+    "fd20:ce::254/128",
+    "100.100.100.200/32",
+    "192.0.0.192/32",
+    "168.63.129.16/32",
+];
+
+/// [`RESERVED`].
+pub fn reserved() -> impl Iterator<Item = IpNet> {
+    RESERVED.iter().filter_map(|text| text.parse().ok())
+}
+
+/// Decides on an address. An IPv4-mapped IPv6 address is the IPv4 address; to connect to none
+/// (`0.0.0.0`, `::`) is to connect to this machine. What the session itself listens at is not asked here.
 ///
-/// Of the rules that cover it the one on the longest prefix decides, then the earlier one.
-pub fn address(rules: &[NetRule], protocol: Protocol, address: IpAddr, port: u16) -> Decision {
-    let address = address.to_canonical();
-    rules
-        .iter()
-        .filter(|rule| {
-            rule.target.net.contains(&address)
-                && rule.target.ports.contains(&port)
-                && rule.target.protocols.contains(&protocol)
-        })
-        .min_by_key(|rule| (Reverse(rule.target.net.prefix_len()), rule.origin.id))
-        .map_or(Decision { allow: false, rule: 0 }, |rule| Decision {
-            allow: true,
-            rule: rule.origin.id,
-        })
+/// Of the rules that cover it the one on the longest prefix decides; on the same one deny, then the earlier
+/// rule, and last that the address is reserved.
+pub fn address(
+    rules: &[NetRule],
+    direction: Direction,
+    protocol: Protocol,
+    address: IpAddr,
+    port: u16,
+) -> Reach {
+    let address = match address.to_canonical() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) if direction == Direction::Out => {
+            Ipv4Addr::LOCALHOST.into()
+        }
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) if direction == Direction::Out => {
+            Ipv6Addr::LOCALHOST.into()
+        }
+        other => other,
+    };
+    let rules = rules.iter().filter(|rule| {
+        rule.direction == direction
+            && rule.target.net.contains(&address)
+            && rule.target.ports.contains(&port)
+            && rule.target.protocols.contains(&protocol)
+    });
+    let by_rule = rules.map(|NetRule { origin, allow, target, .. }| {
+        let reach = Reach::Rule { allow: *allow, rule: origin.id };
+        ((Reverse(target.net.prefix_len()), u8::from(*allow), origin.id), reach)
+    });
+    let reserved = reserved().filter(|net| direction == Direction::Out && net.contains(&address));
+    let reserved = reserved.map(|net| ((Reverse(net.prefix_len()), 2, 0), Reach::Reserved));
+    by_rule.chain(reserved).min_by_key(|(order, _)| *order).map_or(Reach::Default, |found| found.1)
+}
+
+/// Decides on a port of whatever address a name stands for; `name` is in lower case, without a dot at its
+/// end. Rules about the address itself, and that it is reserved, come before this.
+///
+/// Of the rules that cover it the one on the longest name decides, the name itself being longer than any
+/// star; on the same one deny, then the earlier rule.
+pub fn name(rules: &[NameRule], name: &str, protocol: Protocol, port: u16) -> Reach {
+    let covers = |rule: &&NameRule| {
+        let NameRule { pattern, ports, protocols, .. } = rule;
+        let matches = if pattern.beneath {
+            name.strip_suffix(&pattern.name).is_some_and(|rest| rest.ends_with('.'))
+        } else {
+            name == pattern.name
+        };
+        matches && ports.contains(&port) && protocols.contains(&protocol)
+    };
+    let best = rules.iter().filter(covers).min_by_key(|rule| {
+        let NamePattern { name, beneath } = &rule.pattern;
+        (*beneath, Reverse(name.len()), rule.allow, rule.origin.id)
+    });
+    best.map_or(Reach::Default, |rule| Reach::Rule { allow: rule.allow, rule: rule.origin.id })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::load_text;
+
+    #[test]
+    fn reserved_networks_are_networks() {
+        assert_eq!(reserved().count(), RESERVED.len());
+        assert!(reserved().all(|net| net.trunc() == net));
+    }
+
+    #[test]
+    fn reserved_addresses_are_opened_by_name_only() {
+        let text = "version = 1\nnetwork.allow = ['0.0.0.0/0', '[::]/0:80', '169.254.0.0/16:80', \
+                    '100.100.100.200:80/tcp']\nnetwork.deny = ['10.0.0.0/8', '127.0.0.0/8:25']\n\
+                    network.listen = ['0.0.0.0:80']\n";
+        let rules = load_text("p", text.into()).unwrap().network;
+        let of = |to: &str, port| {
+            address(&rules, Direction::Out, Protocol::Tcp, to.parse().unwrap(), port)
+        };
+        let allowed = |rule| Reach::Rule { allow: true, rule };
+        assert_eq!(of("192.0.2.1", 1), allowed(1));
+        assert_eq!(of("169.254.7.7", 80), allowed(3));
+        assert_eq!(of("169.254.7.7", 81), Reach::Reserved);
+        assert_eq!(of("169.254.169.254", 80), Reach::Reserved);
+        assert_eq!(of("::ffff:169.254.169.254", 80), Reach::Reserved);
+        assert_eq!(of("100.100.100.200", 80), allowed(4));
+        assert_eq!(of("fe80::1", 80), Reach::Reserved);
+        assert_eq!(of("2001:db8::1", 81), Reach::Default);
+        assert_eq!(of("10.1.1.1", 80), Reach::Rule { allow: false, rule: 5 });
+        assert_eq!(of("0.0.0.0", 25), Reach::Rule { allow: false, rule: 6 });
+        let own = address(&rules, Direction::In, Protocol::Udp, "192.0.2.1".parse().unwrap(), 80);
+        assert_eq!(own, allowed(7));
+    }
 }

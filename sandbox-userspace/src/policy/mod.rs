@@ -18,6 +18,7 @@ pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 pub mod linked;
+pub mod names;
 pub mod own;
 mod parse;
 #[cfg(test)]

@@ -2,11 +2,14 @@
 
 use super::check::{self, Problem, nearest};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
-use super::rule::{FileRule, Kind, NetRule, Origin, Policy, VariableRule};
+use super::rule::{
+    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, VariableRule,
+};
 use super::source::{Place, Source};
 use super::{json, preset};
 use sandbox_common::path::RULES;
 use sandbox_common::subject::Mode;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
@@ -22,7 +25,7 @@ pub(super) const KEYS: [(&str, &[&str]); 9] = [
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
     ("files.exec", &["default", "allow", "deny"]),
-    ("network", &["allow", "unix"]),
+    ("network", &["allow", "deny", "listen", "resolvers", "unix"]),
     ("network.unix", &["allow", "deny"]),
     ("processes", &["namespaces"]),
     ("environment", &["allow", "deny", "secrets"]),
@@ -128,6 +131,7 @@ impl Layers {
         let lists = LIST_KEYS.into_iter().filter(|key| find(root, key).is_some());
         self.policy.said.extend(lists.chain(mode.map(|_| "mode")));
         let namespaces = reader.namespaces(root);
+        let servers = reader.resolvers(root);
         let mut found = reader.diagnostics;
         for preset in presets {
             if !self.presets.contains(&preset.name) {
@@ -137,6 +141,7 @@ impl Layers {
         }
         self.policy.sources.push(Arc::clone(source));
         self.policy.namespaces = namespaces.or(self.policy.namespaces);
+        self.policy.resolvers.extend(servers);
         let defaults = &mut self.policy.defaults;
         defaults.read = read.unwrap_or(defaults.read);
         defaults.execute = execute.unwrap_or(defaults.execute);
@@ -180,10 +185,25 @@ impl Layers {
                 let origin = Origin { id, key, text, place };
                 self.policy.files.push(FileRule { origin, kind, allow, patterns });
             }
-            RuleKey::Network(key) => {
-                let target = check::address::parse(&text).map_err(fail)?;
+            RuleKey::Network(key, direction, allow) => {
+                let host = match direction {
+                    Direction::Out => check::address::parse_host(&text),
+                    Direction::In => check::address::parse_own(&text).map(Host::Net),
+                };
+                let host = host.map_err(fail)?;
                 let origin = Origin { id, key, text, place };
-                self.policy.network.push(NetRule { origin, target });
+                match host {
+                    Host::Net(target) => {
+                        self.policy.network.push(NetRule { origin, direction, allow, target });
+                    }
+                    Host::Name(pattern, ports, protocols) => self.policy.names.push(NameRule {
+                        origin,
+                        allow,
+                        pattern,
+                        ports,
+                        protocols,
+                    }),
+                }
             }
             RuleKey::Variable(key, allow) => {
                 let name = check::variable::parse(&text).map_err(fail)?;
@@ -203,19 +223,21 @@ impl Layers {
 #[derive(Clone, Copy)]
 enum RuleKey {
     Files(&'static str, Kind, bool),
-    Network(&'static str),
+    Network(&'static str, Direction, bool),
     Variable(&'static str, bool),
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 11] = [
+const LISTS: [RuleKey; 13] = [
     RuleKey::Files("files.read.allow", Kind::Read, true),
     RuleKey::Files("files.read.deny", Kind::Read, false),
     RuleKey::Files("files.write.allow", Kind::Write, true),
     RuleKey::Files("files.write.deny", Kind::Write, false),
     RuleKey::Files("files.exec.allow", Kind::Execute, true),
     RuleKey::Files("files.exec.deny", Kind::Execute, false),
-    RuleKey::Network("network.allow"),
+    RuleKey::Network("network.allow", Direction::Out, true),
+    RuleKey::Network("network.deny", Direction::Out, false),
+    RuleKey::Network("network.listen", Direction::In, true),
     RuleKey::Files("network.unix.allow", Kind::Connect, true),
     RuleKey::Files("network.unix.deny", Kind::Connect, false),
     RuleKey::Variable("environment.allow", true),
@@ -236,7 +258,7 @@ pub const LIST_KEYS: [&str; LISTS.len()] = {
 impl RuleKey {
     const fn name(self) -> &'static str {
         match self {
-            Self::Files(name, ..) | Self::Network(name) | Self::Variable(name, _) => name,
+            Self::Files(name, ..) | Self::Network(name, ..) | Self::Variable(name, _) => name,
         }
     }
 }
@@ -345,6 +367,24 @@ impl Reader<'_> {
             format!("`processes.namespaces` is {}, not a truth value", article(value.get_ref()));
         self.error(value.span(), message, "write `true` or `false`");
         None
+    }
+
+    /// The name servers of `network.resolvers`.
+    fn resolvers(&mut self, root: &DeTable<'_>) -> Vec<SocketAddr> {
+        let network = root.get("network").and_then(|value| value.get_ref().as_table());
+        let Some(value) = network.and_then(|table| table.get("resolvers")) else {
+            return Vec::new();
+        };
+        let mut servers = Vec::new();
+        for Entry { text, place } in self.strings("network.resolvers", value) {
+            match check::address::parse_server(&text) {
+                Ok(server) => servers.push(server),
+                Err(problem) => {
+                    self.diagnostics.push(place.error(problem.message, problem.help));
+                }
+            }
+        }
+        servers
     }
 
     /// The entries of all lists, in the order of the text.

@@ -71,10 +71,10 @@ const CASES: &[Case] = &[
         "known keys here: `version`, `extends`, `except`, `mode`, `files`, `network`, `environment`",
     ),
     (
-        "version = 1\nnetwork = { deny = [] }",
+        "version = 1\nnetwork = { dney = [] }",
         (2, 13, 4),
-        "unknown key `deny`",
-        "known keys in `[network]`: `allow`",
+        "unknown key `dney`",
+        "did you mean `deny`?",
     ),
     // Words.
     ("version = 1\nmode = 'audti'", (2, 8, 7), "`mode` is `audti`", "did you mean `\"audit\"`?"),
@@ -189,10 +189,10 @@ const CASES: &[Case] = &[
         "`10.0.0.0/8`",
     ),
     (
-        "version = 1\n[network]\nallow = [\n  # ü\n  'ü:1', '127.0.0.1:70000']",
+        "version = 1\n[network]\nallow = [\n  # ü\n  'ü:x', '127.0.0.1:70000']",
         (5, 3, 5),
-        "`ü` is no IP address",
-        "four numbers",
+        "`x` is no port",
+        "from 1 to 65535",
     ),
 ];
 
@@ -341,6 +341,7 @@ read.allow = ['/a', '/c']
         .iter()
         .map(|rule| &rule.origin)
         .chain(policy.network.iter().map(|rule| &rule.origin))
+        .chain(policy.names.iter().map(|rule| &rule.origin))
         .map(|origin| (origin.id - count, origin.key, origin.text.as_str()))
         .collect();
     assert_eq!(

@@ -5,9 +5,11 @@ use super::layers::MANAGED_LAYER;
 use super::source::{Place, Source};
 use ipnet::IpNet;
 use sandbox_common::Access;
+use sandbox_common::net::LISTEN;
 use sandbox_common::path::{KIND_ACCESS, KINDS, Rights};
 use sandbox_common::subject::Mode;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -16,8 +18,12 @@ use std::sync::Arc;
 pub struct Policy {
     /// Rules about paths: of `[files]` and `[network.unix]`.
     pub files: Vec<FileRule>,
-    /// Rules of `[network]`.
+    /// Rules of `[network]` about addresses.
     pub network: Vec<NetRule>,
+    /// Rules of `[network]` about names.
+    pub names: Vec<NameRule>,
+    /// The name servers that are asked; none: those of the host.
+    pub resolvers: Vec<SocketAddr>,
     /// Rules of `[environment]`.
     pub variables: Vec<VariableRule>,
     /// `environment.secrets`: whether variables stay whose values look like secrets.
@@ -43,6 +49,8 @@ impl Default for Policy {
         Self {
             files: Vec::new(),
             network: Vec::new(),
+            names: Vec::new(),
+            resolvers: Vec::new(),
             variables: Vec::new(),
             secrets: true,
             defaults: Defaults::default(),
@@ -67,7 +75,8 @@ impl Policy {
         self.layers().flat_map(|layer| {
             let files = layer.files.iter().map(|rule| &rule.origin);
             let network = layer.network.iter().map(|rule| &rule.origin);
-            files.chain(network).chain(layer.variables.iter().map(|rule| &rule.origin))
+            let names = layer.names.iter().map(|rule| &rule.origin);
+            files.chain(network).chain(names).chain(layer.variables.iter().map(|rule| &rule.origin))
         })
     }
 
@@ -90,6 +99,15 @@ impl Policy {
             None => true,
         };
         if self.ceilings.iter().any(insists) { Mode::Enforce } else { self.mode }
+    }
+
+    /// Whether a ceiling leaves out what none of its rules about addresses and names allows: it has a list of
+    /// what is allowed.
+    pub fn closes(&self, direction: Direction) -> bool {
+        self.said.contains(match direction {
+            Direction::Out => "network.allow",
+            Direction::In => "network.listen",
+        })
     }
 
     /// What a ceiling leaves where none of its rules speaks. A list of what is allowed is all that it
@@ -276,13 +294,60 @@ pub enum Scope {
     Beneath,
 }
 
-/// One entry of `network.allow`.
+/// One entry of `network.allow`, `network.deny` or `network.listen`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetRule {
     /// Where it comes from.
     pub origin: Origin,
-    /// Where to.
+    /// Who begins.
+    pub direction: Direction,
+    /// Its verdict.
+    pub allow: bool,
+    /// Where to, or where.
     pub target: Target,
+}
+
+/// One entry of `network.allow` or `network.deny` that names a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameRule {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its verdict.
+    pub allow: bool,
+    /// Which names.
+    pub pattern: NamePattern,
+    /// The ports, from 1; none named is every port, 0 too.
+    pub ports: RangeInclusive<u16>,
+    /// The protocols, at least one.
+    pub protocols: &'static [Protocol],
+}
+
+/// A name, or those beneath it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern {
+    /// In lower case, as on the wire, without a dot at its end.
+    pub name: String,
+    /// `*.NAME`: what lies beneath, at whatever depth, and not the name itself.
+    pub beneath: bool,
+}
+
+/// What an entry of `network.allow` or `network.deny` speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Addresses.
+    Net(Target),
+    /// Names, ports and protocols.
+    Name(NamePattern, RangeInclusive<u16>, &'static [Protocol]),
+}
+
+/// Who begins to talk to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Direction {
+    /// The session connects and sends.
+    Out = 0,
+    /// Others connect and send to the session.
+    In = LISTEN,
 }
 
 /// Addresses, ports and protocols.

@@ -108,9 +108,19 @@ struct Path(#[schemars(length(min = 1))] String);
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its shape counts")]
 struct Network {
-    /// Connecting and sending: `ADDRESS[/BITS][:PORT[-PORT]][/tcp|/udp]`, an IPv6 address in brackets.
+    /// Connecting and sending: `ADDRESS[/BITS][:PORT[-PORT]][/tcp|/udp]`, an IPv6 address in brackets; or a
+    /// name in its place, `api.example.com` or `*.example.com`.
     #[schemars(default)]
     allow: Vec<String>,
+    /// The same, closed within what is allowed.
+    #[schemars(default)]
+    deny: Vec<String>,
+    /// Listening elsewhere than at loopback: addresses of this machine, as in `allow`.
+    #[schemars(default)]
+    listen: Vec<String>,
+    /// Name servers to ask instead of the host's: `ADDRESS[:PORT]`.
+    #[schemars(default)]
+    resolvers: Vec<String>,
     /// Unix sockets by their path.
     unix: Option<Lists>,
 }

@@ -6,6 +6,7 @@ use super::state::Registry;
 use super::tie::Present;
 use crate::policy::expand::{Context, Placed};
 use crate::policy::layers::{self, Setting};
+use crate::policy::names::NameLayer;
 use crate::policy::rule::Policy;
 use crate::policy::{self, PolicyError};
 use crate::sinks::explain::SharedRules;
@@ -244,6 +245,11 @@ impl Live {
                 let empty = Policy { numbered: self.base_numbered(), ..Policy::default() };
                 let policy =
                     policy::grant(empty, &name, &key, &rule).map_err(|error| error.to_string())?;
+                if !policy.names.is_empty() {
+                    let text = "names cannot be opened for a running session: grant the address, or \
+                                start a new session";
+                    return Err(text.to_owned());
+                }
                 let mut grants = self.grants.clone();
                 grants.retain(|grant| (&grant.key, &grant.rule) != (&key, &rule));
                 let grant = Grant { key, rule, until, policy };
@@ -296,6 +302,10 @@ impl Live {
         let base = read().map_err(|error| error.to_string())?;
         if base.effective_mode() != self.base.effective_mode() {
             return Err("the policy has another `mode`: that needs a new session".to_owned());
+        }
+        if names(&base) != names(&self.base) || base.resolvers != self.base.resolvers {
+            let text = "the policy has other rules about names: that needs a new session";
+            return Err(text.to_owned());
         }
         let next = self.with(base, self.grants.clone(), text.to_owned());
         let (base, grants, _) = next.state;
@@ -391,6 +401,13 @@ impl Live {
         // Who asked gives up by itself.
         let _ = request::answer(&directory, token, &Answer { done, text });
     }
+}
+
+/// What the layers of a policy say of names, whatever the numbers of their rules.
+fn names(policy: &Policy) -> Vec<NameLayer> {
+    let mut layers = policy::names::layers(policy);
+    layers.iter_mut().flat_map(|layer| &mut layer.entries).for_each(|entry| entry.rule = 0);
+    layers
 }
 
 impl Grant {

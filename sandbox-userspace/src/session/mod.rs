@@ -24,6 +24,7 @@ pub mod resources;
 pub mod run;
 pub mod signals;
 pub mod state;
+pub mod streams;
 pub mod supervise;
 pub mod tempdir;
 pub mod terminal;

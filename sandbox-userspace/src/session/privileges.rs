@@ -1,4 +1,4 @@
-//! Capabilities that an agent must not have, root or not: those for what no hook can hold.
+//! Capabilities that an agent must not have, root or not: those for what no hook can hold; and none at all.
 //!
 //! - Since 6.16 the kernel lets a reader into another process's `environ`, `maps` and `auxv` for
 //!   `CAP_PERFMON` (and `CAP_SYS_ADMIN`, which includes it) *after* the LSMs have refused
@@ -10,8 +10,10 @@
 //! - What is left are settings of the machine's guards: of other LSMs, of the audit system.
 
 use rustix::io::Result;
+use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 /// What an agent does not keep.
@@ -50,6 +52,22 @@ pub fn shed() -> Result<()> {
     }
     set_capabilities(None, sets)
 }
+
+/// Makes this process, which has one thread, nobody's and powerless for good.
+pub fn become_nobody() -> Result<()> {
+    let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    if rustix::process::geteuid().is_root() {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+    }
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    set_no_new_privs(true)
+}
+
+/// What the kernel calls those who have no number here (`DEFAULT_OVERFLOWUID`).
+const NOBODY: u32 = 65_534;
 
 #[cfg(test)]
 mod tests {

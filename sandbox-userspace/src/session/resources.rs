@@ -6,6 +6,7 @@ use super::guard::{Guard, Source, Watch};
 use super::leftovers;
 use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
+use crate::dns::parent::Resolver;
 use crate::sinks::{Level, Output};
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ pub struct Enforced {
     pub source: Box<dyn Source>,
     /// Its mounts.
     pub watch: Option<Box<dyn Watch>>,
+    /// What answers its questions about names, where its policy knows any.
+    pub resolver: Option<Resolver>,
 }
 
 /// The parts that were made so far.

@@ -197,6 +197,7 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
             Heard::Record(record) => output.record(record),
             Heard::Told(Told::Warning(text)) => output.notice(Level::Warning, &text),
             Heard::Told(Told::Info(text)) => output.notice(Level::Info, &text),
+            Heard::Resolver(word) => output.resolver(word),
         };
         supervise(&mut agent, &signals, enforced, &mut heard).map_err(RunError::Supervise)
     })();

@@ -4,6 +4,7 @@ use super::guard::Told;
 use super::launch::Agent;
 use super::resources::Enforced;
 use super::signals::{Arrived, Signals};
+use crate::dns::parent as dns;
 use crate::engine::events::{DecodeError, Record};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
@@ -18,6 +19,8 @@ const BATCH: usize = 256;
 pub enum Heard {
     /// A denial, or one that could not be read.
     Record(Result<Record, DecodeError>),
+    /// Of the resolver of names.
+    Resolver(dns::Heard),
     /// Something the user should know.
     Told(Told),
 }
@@ -86,29 +89,43 @@ fn watch(
                 stopped(agent, signals, signal)?;
             }
         }
-        let woken = wait(signals, enforced)?;
-        if !woken.is_empty()
+        let Woken { resolver, watched } = wait(signals, enforced)?;
+        if !watched.is_empty()
             && let Enforced { guard, watch: Some(watch), .. } = enforced
         {
-            for told in watch.follow(guard.as_mut(), &woken) {
+            for told in watch.follow(guard.as_mut(), &watched) {
                 heard(Heard::Told(told));
             }
+        }
+        if resolver && let Some(resolver) = &mut enforced.resolver {
+            resolver.follow().into_iter().for_each(|word| heard(Heard::Resolver(word)));
         }
     }
 }
 
-/// Waits for anything to happen. The numbers of what is watched for which something came.
-fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<Vec<usize>> {
+/// What besides signals and records there is to be looked at.
+struct Woken {
+    resolver: bool,
+    /// The numbers of what is watched for which something came.
+    watched: Vec<usize>,
+}
+
+/// Waits for anything to happen.
+fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<Woken> {
     let ring = enforced.source.wait_on();
     let watched = enforced.watch.as_ref().map(|watch| watch.wait_on()).unwrap_or_default();
+    let resolver = enforced.resolver.as_ref().and_then(dns::Resolver::wait_on);
     let mut wait = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&ring, PollFlags::IN)];
     wait.extend(watched.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
+    wait.extend(resolver.as_ref().map(|(fd, flags)| PollFd::new(fd, *flags)));
     match poll(&mut wait, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let woken = wait[2..].iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
-    Ok(woken.map(|(number, _)| number).collect())
+    let (watched_fds, resolver) = wait[2..].split_at(watched.len());
+    let woken = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let numbers = watched_fds.iter().enumerate().filter(|(_, fd)| woken(fd)).map(|(n, _)| n);
+    Ok(Woken { resolver: resolver.iter().any(woken), watched: numbers.collect() })
 }
 
 fn pass_on(agent: &mut Agent, Arrived { signal, kernel }: Arrived) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use crate::policy::compiled::Rule;
 use crate::session::SessionId;
 use serde::Serialize;
+use std::net::IpAddr;
 
 /// Something that the policy does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,6 +77,19 @@ pub enum Target {
         port: u16,
         /// `tcp`, `udp`, or the number.
         protocol: String,
+        /// The names for which the session was given this address, the one asked for last the first.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        names: Vec<String>,
+    },
+    /// A name of a host.
+    Name {
+        /// The name.
+        name: String,
+        /// The type of records that was asked for.
+        record: String,
+        /// Addresses that it stands for and must not.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        addresses: Vec<IpAddr>,
     },
     /// Another process.
     Process {

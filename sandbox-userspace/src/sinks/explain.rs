@@ -2,6 +2,7 @@
 
 use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::{printable, text};
+use crate::dns::parent::Known;
 use crate::engine::events::{Object, Record};
 use crate::kernel::mounts::to_components;
 use crate::policy::check;
@@ -14,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sandbox_common::Access;
 use sandbox_common::event::{Header, Hook, NetPayload, ProcessPayload, Reason};
 use sandbox_common::subject::Mode;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -32,6 +33,8 @@ pub struct Explainer {
     show: Show,
     /// What to add to `CLOCK_BOOTTIME` to get the time of day.
     boot: SignedDuration,
+    /// The names for which the session was given addresses.
+    pub known: Known,
 }
 
 impl Explainer {
@@ -42,7 +45,7 @@ impl Explainer {
         // Nanoseconds of a timespec are below a thousand million.
         let nanoseconds = i32::try_from(since_boot.tv_nsec).unwrap_or(0);
         let boot = now.saturating_sub(SignedDuration::new(since_boot.tv_sec, nanoseconds));
-        Self { session, rules, show, boot }
+        Self { session, rules, show, boot, known: Known::default() }
     }
 
     /// What a record means.
@@ -51,7 +54,7 @@ impl Explainer {
         let access = Access::from_bits_retain(header.access);
         let (object, shown) = match record {
             Record::Path { object, .. } => self.path(object),
-            Record::Net { net, .. } => address(net),
+            Record::Net { net, .. } => self.address(net),
             Record::Process { process, .. } => other(process),
             Record::Task { .. } => (Target::Task, String::new()),
         };
@@ -125,6 +128,84 @@ impl Explainer {
         path
     }
 
+    fn address(&self, net: &NetPayload) -> (Target, String) {
+        let [a, b, c, d, ..] = net.address;
+        let ip = match i32::from(net.family) {
+            libc::AF_INET => Some(IpAddr::from([a, b, c, d])),
+            libc::AF_INET6 => Some(IpAddr::from(net.address)),
+            _ => None,
+        };
+        let address = ip.map_or_else(|| format!("family {}", net.family), |ip| ip.to_string());
+        let protocol = match i32::from(net.protocol) {
+            libc::IPPROTO_TCP => "tcp".into(),
+            libc::IPPROTO_UDP => "udp".into(),
+            number => number.to_string(),
+        };
+        let names: Vec<String> =
+            ip.into_iter().flat_map(|ip| self.known.of(ip)).map(str::to_owned).collect();
+        let mut shown = address_text(&address, net.port, &protocol);
+        match names.as_slice() {
+            [] => {}
+            [name] => shown = format!("{shown} ({name})"),
+            [name, others @ ..] => {
+                shown = format!("{shown} ({name}; the same address: {})", others.join(", "));
+            }
+        }
+        (Target::Address { address, port: net.port, protocol, names }, shown)
+    }
+
+    /// The resolver refused a name, `count` times since it was last told of.
+    pub fn refused(&self, name: &str, kind: &str, rule: u32, count: u64) -> Denial {
+        let rule = self.rule(rule);
+        let reason = if rule.is_some() { Reason::Rule } else { Reason::Default };
+        let times = if count > 1 { format!(", {count} times") } else { String::new() };
+        let message = format!(
+            "denied question about {name} ({kind}){times}: {}",
+            because(reason as u8, rule.as_ref())
+        );
+        let hint =
+            rule.is_none().then(|| Hint { key: "network.allow".into(), add: name.to_owned() });
+        let object =
+            Target::Name { name: name.to_owned(), record: kind.to_owned(), addresses: Vec::new() };
+        Denial { message, rule, hint, ..self.of_resolver(reason, object) }
+    }
+
+    /// A name led to addresses of this site.
+    pub fn withheld(&self, name: &str, addresses: Vec<IpAddr>) -> Denial {
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "denied answer about {name}: it leads to {}, which is of this site, and no rule opens that",
+            texts.join(", ")
+        );
+        let add = addresses.first().map(|address| match address {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        });
+        let hint = add.map(|add| Hint { key: "network.allow".into(), add });
+        let object = Target::Name { name: name.to_owned(), record: String::new(), addresses };
+        Denial { message, hint, ..self.of_resolver(Reason::Reserved, object) }
+    }
+
+    /// What all denials of the resolver have in common: it does not know who asks.
+    fn of_resolver(&self, reason: Reason, object: Target) -> Denial {
+        Denial {
+            time: Timestamp::now().to_string(),
+            session: self.session.clone(),
+            hook: Hook::Resolver.name().into(),
+            access: vec!["connect".into()],
+            reason: reason.name().into(),
+            verdict: Verdict::Denied,
+            pid: 0,
+            tid: 0,
+            uid: 0,
+            comm: String::new(),
+            object,
+            rule: None,
+            message: String::new(),
+            hint: None,
+        }
+    }
+
     fn time(&self, nanoseconds: u64) -> String {
         let since_boot = SignedDuration::from_nanos(i64::try_from(nanoseconds).unwrap_or(i64::MAX));
         let time = Timestamp::from_duration(self.boot.saturating_add(since_boot));
@@ -146,7 +227,7 @@ fn named(number: u8, name: Option<&str>) -> String {
 }
 
 /// Bits of an access: the name, what people call doing it, and the word before the object.
-const ACCESSES: [(Access, &str, &str, &str); 13] = [
+const ACCESSES: [(Access, &str, &str, &str); 14] = [
     (Access::READ, "read", "read", "of"),
     (Access::WRITE, "write", "write", "of"),
     (Access::CREATE, "create", "creation", "of"),
@@ -160,6 +241,7 @@ const ACCESSES: [(Access, &str, &str, &str); 13] = [
     (Access::MOUNT, "mount", "mount", "of"),
     (Access::KERNEL, "kernel", "kernel access", "to"),
     (Access::TYPE, "type", "typing", "into"),
+    (Access::LISTEN, "listen", "listening", "at"),
 ];
 
 /// The names of the bits; those without a name are one number.
@@ -191,22 +273,6 @@ fn other(process: &ProcessPayload) -> (Target, String) {
 
 fn thread_name(comm: &[u8]) -> &[u8] {
     comm.split(|&byte| byte == 0).next().unwrap_or_default()
-}
-
-fn address(net: &NetPayload) -> (Target, String) {
-    let [a, b, c, d, ..] = net.address;
-    let address = match i32::from(net.family) {
-        libc::AF_INET => Ipv4Addr::new(a, b, c, d).to_string(),
-        libc::AF_INET6 => Ipv6Addr::from(net.address).to_string(),
-        family => format!("family {family}"),
-    };
-    let protocol = match i32::from(net.protocol) {
-        libc::IPPROTO_TCP => "tcp".into(),
-        libc::IPPROTO_UDP => "udp".into(),
-        number => number.to_string(),
-    };
-    let shown = address_text(&address, net.port, &protocol);
-    (Target::Address { address, port: net.port, protocol }, shown)
 }
 
 /// Text for people of an address with port and protocol, as the policy writes it.
@@ -248,8 +314,12 @@ fn message(
         }
         _ => format!("{doing} {word} {shown}"),
     };
-    let (name, pid) = (printable(name), header.pid);
-    format!("{verdict} {what} by {name}[{pid}]: {}", because(header.reason, rule))
+    let because = because(header.reason, rule);
+    if header.pid == 0 {
+        // A packet, which any task may have sent.
+        return format!("{verdict} {what}: {because}");
+    }
+    format!("{verdict} {what} by {}[{}]: {because}", printable(name), header.pid)
 }
 
 fn because(reason: u8, rule: Option<&RuleRef>) -> String {
@@ -282,6 +352,17 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
             "in a directory without regard to case the name may be another that rules speak of"
                 .into()
         }
+        Some(Reason::Reserved) => {
+            "link-local, metadata and broadcast addresses are denied unless a rule names them for \
+             themselves"
+                .into()
+        }
+        Some(Reason::Expired) => {
+            "the answer that gave this address has expired: ask for the name again".into()
+        }
+        Some(Reason::Packet) => {
+            "packets go where their socket connected to, by TCP or UDP, and by no other way".into()
+        }
         None => format!("reason {reason}"),
     };
     match rule {
@@ -293,7 +374,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
 /// What would allow it: an entry that is deeper than the rule that decided.
 fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>) -> Option<Hint> {
     let reason = Reason::from_number(header.reason)?;
-    if !matches!(reason, Reason::Rule | Reason::Default) {
+    if !matches!(reason, Reason::Rule | Reason::Default | Reason::Reserved) {
         return None;
     }
     match object {
@@ -315,12 +396,33 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             };
             Some(Hint { key: key.into(), add: spelled_out(path) })
         }
-        Target::Address { address, port, protocol } if matches!(&**protocol, "tcp" | "udp") => {
-            let add = address_text(address, *port, protocol);
-            Some(Hint { key: "network.allow".into(), add })
+        Target::Address { address, port, protocol, names }
+            if matches!(&**protocol, "tcp" | "udp") =>
+        {
+            let add = match names.first() {
+                Some(name) if reason == Reason::Default => format!("{name}:{port}/{protocol}"),
+                _ => address_text(address, *port, protocol),
+            };
+            let listen = access.contains(Access::LISTEN);
+            // At the same address a rule that denies wins over one that allows.
+            if !listen && rule.is_some_and(|rule| names_address(rule, address)) {
+                return None;
+            }
+            let key = if listen { "network.listen" } else { "network.allow" };
+            Some(Hint { key: key.into(), add })
         }
         _ => None,
     }
+}
+
+/// Whether a rule speaks of just this address.
+fn names_address(rule: &RuleRef, address: &str) -> bool {
+    let RuleRef::Known(rule) = rule else { return false };
+    let target = check::address::parse(&rule.text);
+    target.is_ok_and(|target| {
+        target.net.prefix_len() == target.net.max_prefix_len()
+            && address.parse() == Ok(target.net.addr())
+    })
 }
 
 /// Whether a rule, as written, names the place at a path without wildcards, as far as the text tells.

@@ -2,6 +2,7 @@
 
 use super::*;
 use sandbox_common::path::kernel_dev;
+use std::net::Ipv6Addr;
 
 fn explainer() -> Explainer {
     let rule = |id, key: &str, text: &str, line| Rule {

@@ -7,6 +7,8 @@ pub mod json;
 pub mod kept;
 pub mod terminal;
 
+use crate::dns::message::Word;
+use crate::dns::parent::Heard;
 use crate::engine::events::{DecodeError, Record};
 use crate::session::SessionId;
 use denial::Denial;
@@ -155,6 +157,39 @@ impl Output {
                 if self.undecoded == 1 {
                     self.notice(Level::Warning, &format!("a denial cannot be shown: {error}"));
                 }
+            }
+        }
+    }
+
+    /// Takes what came up about the session's resolver.
+    pub fn resolver(&mut self, heard: Heard) {
+        match (heard, &mut self.explainer) {
+            (Heard::Word(Word::Known { name, address }), Some(explainer)) => {
+                explainer.known.note(address, name);
+            }
+            (Heard::Word(Word::Refused { name, kind, rule, count }), Some(explainer)) => {
+                let denial = explainer.refused(&name, &kind, rule, count);
+                self.denials += 1;
+                self.emit(&Event::Denial(Box::new(denial)));
+            }
+            (Heard::Word(Word::Withheld { name, addresses }), Some(explainer)) => {
+                let denial = explainer.withheld(&name, addresses);
+                self.denials += 1;
+                self.emit(&Event::Denial(Box::new(denial)));
+            }
+            (Heard::Word(Word::Warning(text) | Word::Failed(text)), _) => {
+                self.notice(Level::Warning, &text);
+            }
+            (Heard::Word(_), _) => {}
+            (Heard::Restarted, _) => {
+                let text =
+                    "the resolver of names died and was started again; what was open stays so";
+                self.notice(Level::Warning, text);
+            }
+            (Heard::Lost(why), _) => {
+                let text =
+                    format!("the resolver of names died, no name is answered any more: {why}");
+                self.notice(Level::Error, &text);
             }
         }
     }

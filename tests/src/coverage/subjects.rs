@@ -8,8 +8,10 @@ pub(super) const GROUPS: &[Group] = &[
     ("Leaving the session, or never being in it", MEMBERSHIP),
     ("Changes without a write to an opened file", CHANGES),
     ("The sandbox itself and the kernel", ENFORCER),
+    ("Ways to the network", NETWORK),
     ("Cases: reading, and telling objects apart", READS),
     ("Cases: writing", WRITES),
+    ("Cases: the network", REACHES),
     ("Cases: leaving, killing, blinding", LEAVING),
     ("Cases: start, platforms, honesty", HONESTY),
     ("Cases: what must keep working", WORK),
@@ -161,6 +163,41 @@ const WRITES: &[(&str, &str)] = &[
     ("D2.43", "The agent changes what guards it: policy, state, pins, log"),
     ("D2.44", "Kernel settings that make the kernel run a program"),
     ("D2.45", "A tree outside is deleted recursively"),
+];
+
+const NETWORK: &[(&str, &str)] = &[
+    ("A63", "The entry of 32-bit programs"),
+    ("A65", "TCP over IPv4"),
+    ("A66", "TCP over IPv6 to an IPv4-mapped address"),
+    ("A67", "UDP without connecting"),
+    ("A68", "UDP to an address whose family is not said"),
+    ("A69", "UDP of an IPv6 socket to an IPv4 address"),
+    ("A70", "Connected UDP"),
+    ("A71", "TCP fast open: data and connection in one call"),
+    ("A72", "Multipath TCP"),
+    ("A73", "SCTP"),
+    ("A74", "SCTP by sending, without connecting"),
+    ("A75", "SCTP by a socket option"),
+    ("A76", "UDP-Lite"),
+    ("A77", "Raw sockets"),
+    ("A78", "Ping sockets"),
+    ("A79", "Packets below IP"),
+    ("A80", "Sockets to other virtual machines"),
+    ("A82", "Connecting by io_uring"),
+    ("A83", "Sockets that others made, and packets that take another way"),
+];
+
+const REACHES: &[(&str, &str)] = &[
+    ("D3.48", "The IPv6 address of a host whose IPv4 address is listed"),
+    ("D3.50", "Fast open"),
+    ("D3.52", "SCTP in three ways"),
+    ("D3.54", "Raw, packet, vsock, crypto and netlink sockets; every family"),
+    ("D3.55", "The same from a 32-bit entry"),
+    ("D3.56", "A socket from outside"),
+    ("D3.58", "Names as a way out: a question about a name that carries data"),
+    ("D3.59", "Another name server than the machine's, by UDP, TCP and IPv6"),
+    ("D3.65", "Services of the machine at loopback"),
+    ("D3.66", "A connection from outside"),
 ];
 
 const WORK: &[(&str, &str)] = &[

@@ -11,6 +11,7 @@ mod kernel_objects;
 mod policy;
 mod session;
 mod traces;
+mod upstream;
 
 pub(crate) use attack::{
     Attack, bystander_is_free, bystander_is_free_beside_a_session, member_changes_nothing,
@@ -24,6 +25,7 @@ pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
 pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};
+pub(crate) use upstream::{Stands, Upstream};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;

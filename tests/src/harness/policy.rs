@@ -42,7 +42,7 @@ const KEYS: [(&str, &[&str]); 3] = [
             "files.exec.deny",
         ],
     ),
-    ("network", &["network.allow"]),
+    ("network", &["network.allow", "network.deny", "network.listen", "network.resolvers"]),
     ("network.unix", &["network.unix.allow", "network.unix.deny"]),
 ];
 

@@ -8,6 +8,9 @@ mod answer;
 mod attributes;
 mod descriptors;
 mod files;
+mod kinds;
+mod listen;
+mod lookup;
 mod names;
 mod network;
 mod operation;
@@ -25,6 +28,9 @@ use answer::{Outcome, Stage};
 pub(crate) use attributes::Attribute;
 pub(crate) use descriptors::{Use, send};
 pub(crate) use files::deep_directory;
+pub(crate) use kinds::{SocketKind, SocketWay, kinds_of, socket_kinds};
+pub(crate) use listen::add_address;
+pub(crate) use lookup::LookupWay;
 pub(crate) use operation::{Handle, Operation, UdpWay};
 pub(crate) use outsider::{Act, Whom};
 pub(crate) use place::Place;
@@ -125,6 +131,17 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::UringTcp { address } => uring::connect(*address),
         O::Udp { address, way } => network::udp(*address, *way),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),
+        O::SocketTable { way } => kinds::table(*way),
+        O::Lookup { server, name, kind, way } => lookup::lookup(*server, name, *kind, *way),
+        O::LookupGarbage { server } => lookup::garbage(*server),
+        O::Bind { address, udp } => listen::bind(*address, *udp),
+        O::Listen { address, unbound } => listen::listen(*address, *unbound),
+        O::OwnTcp { at, to } => listen::own_tcp(*at, *to),
+        O::ListenOn { ip } => listen::listen_on(*ip),
+        O::OwnUdp { at } => listen::own_udp(*at),
+        O::AfterOwn { address } => listen::after_own(*address),
+        O::Routed { address, via } => listen::routed(*address, *via),
+        O::DisconnectInherited { number } => listen::disconnect_inherited(*number),
         O::UnixStream { to } => unix::stream(to),
         O::UnixDatagram { to } => unix::datagram(to),
         O::UnixConnected { to } => unix::connected(to),

@@ -72,7 +72,7 @@ pub(super) fn domain_of(address: SocketAddr) -> i32 {
     if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
 }
 
-fn connect(socket: impl AsFd, address: &RawAddress) -> Result<(), Failure> {
+pub(super) fn connect(socket: impl AsFd, address: &RawAddress) -> Result<(), Failure> {
     // SAFETY: pointer and length describe one address that lives through the call.
     let result = unsafe {
         libc::syscall(

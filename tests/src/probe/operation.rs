@@ -1,8 +1,8 @@
 //! What the hand can be asked to do.
 
-use super::{Act, Attribute, Place, Surface, UnixName, Use, Whom};
+use super::{Act, Attribute, LookupWay, Place, SocketWay, Surface, UnixName, Use, Whom};
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What to do. Flags are the kernel's own numbers (`O_*`, `RENAME_*`, `S_IF*`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -198,6 +198,62 @@ pub(crate) enum Operation {
         domain: i32,
         kind: i32,
         protocol: i32,
+    },
+
+    // kinds.rs
+    /// Every kind of socket; `data` are those that were made.
+    SocketTable {
+        way: SocketWay,
+    },
+
+    // lookup.rs
+    /// Asks a name server for records of a type.
+    Lookup {
+        server: SocketAddr,
+        name: String,
+        kind: u16,
+        way: LookupWay,
+    },
+    /// Sends a name server what is no question.
+    LookupGarbage {
+        server: SocketAddr,
+    },
+
+    // listen.rs
+    Bind {
+        address: SocketAddr,
+        udp: bool,
+    },
+    /// Binds unless `unbound`, and listens.
+    Listen {
+        address: SocketAddr,
+        unbound: bool,
+    },
+    /// Listens at `at` and connects there by the address `to`.
+    OwnTcp {
+        at: IpAddr,
+        to: IpAddr,
+    },
+    /// Leaves a process behind that listens; its port is `data`.
+    ListenOn {
+        ip: IpAddr,
+    },
+    /// Asks itself by UDP and gets an answer.
+    OwnUdp {
+        at: IpAddr,
+    },
+    /// Listens, stops listening, and connects to whoever is there.
+    AfterOwn {
+        address: SocketAddr,
+    },
+    /// Connected UDP whose packets take the way by `via`.
+    Routed {
+        address: SocketAddr,
+        via: IpAddr,
+    },
+    /// `connect` with `AF_UNSPEC` of a descriptor that was there from the beginning.
+    DisconnectInherited {
+        number: i32,
     },
 
     // unix.rs
@@ -397,6 +453,17 @@ impl Operation {
             O::UringTcp { .. } => "uring_tcp",
             O::Udp { .. } => "udp",
             O::Socket { .. } => "socket",
+            O::SocketTable { .. } => "socket_table",
+            O::Lookup { .. } => "lookup",
+            O::LookupGarbage { .. } => "lookup_garbage",
+            O::Bind { .. } => "bind",
+            O::Listen { .. } => "listen",
+            O::OwnTcp { .. } => "own_tcp",
+            O::ListenOn { .. } => "listen_on",
+            O::OwnUdp { .. } => "own_udp",
+            O::AfterOwn { .. } => "after_own",
+            O::Routed { .. } => "routed",
+            O::DisconnectInherited { .. } => "disconnect_inherited",
             O::UnixStream { .. } => "unix_stream",
             O::UnixDatagram { .. } => "unix_datagram",
             O::UnixConnected { .. } => "unix_connected",

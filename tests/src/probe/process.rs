@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ffi::{CStr, CString, c_void};
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 /// Who a process is.
@@ -417,6 +417,26 @@ pub(super) fn namespace(user: bool, binds: &[(Place, Place)]) -> Result<(), Fail
 }
 
 /// A process that only a kill ends, in a session of its own, with nothing of ours open.
+/// Leaves a process behind that does nothing but keep a descriptor open, until its session ends.
+pub(super) fn keep_open(descriptor: impl Into<OwnedFd>) -> Result<(), Failure> {
+    let descriptor = descriptor.into();
+    if let Some(child) = fork()? {
+        waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
+        return Ok(());
+    }
+    if !matches!(fork(), Ok(None)) {
+        exit_now(0);
+    }
+    // SAFETY: nothing in this process uses a descriptor any more, and it never returns.
+    unsafe {
+        libc::syscall(libc::SYS_dup2, descriptor.as_raw_fd(), 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+    }
+    loop {
+        std::thread::sleep(Duration::from_hours(1));
+    }
+}
+
 pub(super) fn leftover() -> Outcome {
     let (mut reader, mut writer) = std::io::pipe().stage("pipe")?;
     if let Some(child) = fork()? {

@@ -1,4 +1,4 @@
-//! The same operations through `io_uring`: a ring for one request.
+//! The same operations through `io_uring`: a ring for one request at a time.
 //!
 //! Request numbers and the layout of a submission are those of `linux/io_uring.h`.
 
@@ -21,6 +21,7 @@ const OP_OPENAT: u8 = 18;
 const OP_WRITE: u8 = 23;
 const OP_RENAMEAT: u8 = 35;
 const OP_UNLINKAT: u8 = 36;
+const OP_SOCKET: u8 = 45;
 /// Always hand the request to a worker thread.
 const SQE_ASYNC: u8 = 1 << 4;
 /// Offsets into a ring's descriptor that name its parts for `mmap`.
@@ -67,6 +68,99 @@ fn map(ring: &OwnedFd, offset: u64) -> Result<*mut c_void, Failure> {
     place.stage("mmap of ring")
 }
 
+/// A ring for one request at a time.
+pub(super) struct Ring {
+    descriptor: OwnedFd,
+    parameters: io_uring_params,
+    enter: IoringEnterFlags,
+    sq: *mut c_void,
+    cq: *mut c_void,
+    entries: *mut c_void,
+    done: u32,
+}
+
+impl Ring {
+    pub(super) fn new() -> Result<Self, Failure> {
+        Self::with(false)
+    }
+
+    /// One that a thread of the kernel looks after where `polled`.
+    fn with(polled: bool) -> Result<Self, Failure> {
+        let mut parameters = io_uring_params::default();
+        let mut enter = IoringEnterFlags::GETEVENTS;
+        if polled {
+            parameters.flags = IoringSetupFlags::SQPOLL;
+            // In milliseconds.
+            parameters.sq_thread_idle = 1000;
+            enter |= IoringEnterFlags::SQ_WAKEUP;
+        }
+        // SAFETY: the parameters are valid and ask for nothing.
+        let descriptor = unsafe { io_uring_setup(1, &mut parameters) }.stage("io_uring_setup")?;
+        let sq = map(&descriptor, OFF_SQ_RING)?;
+        let cq = map(&descriptor, OFF_CQ_RING)?;
+        let entries = map(&descriptor, OFF_SQES)?;
+        Ok(Self { descriptor, parameters, enter, sq, cq, entries, done: 0 })
+    }
+
+    /// Registers the caller's own credentials.
+    fn personality(&self) -> Result<u16, Failure> {
+        /// `IORING_REGISTER_PERSONALITY`
+        const REGISTER_PERSONALITY: u32 = 9;
+        // SAFETY: this request takes no argument.
+        let id = unsafe {
+            let nothing = std::ptr::null::<c_void>();
+            let register = libc::SYS_io_uring_register;
+            libc::syscall(register, self.descriptor.as_raw_fd(), REGISTER_PERSONALITY, nothing, 0)
+        };
+        let id = files::checked(id, "io_uring_register")?;
+        Ok(u16::try_from(id).unwrap_or_default())
+    }
+
+    /// Submits a request and waits for its result, which is negative where it failed.
+    fn perform(&mut self, submission: Submission) -> Result<i32, Failure> {
+        let Self { descriptor, parameters, enter, sq, cq, entries, done } = self;
+        // SAFETY: the kernel gave these offsets for these mappings, all lie within the first page of a
+        // ring of one entry and are aligned for what they hold; nobody else writes before the enter.
+        unsafe {
+            entries.cast::<Submission>().write(submission);
+            sq.byte_add(parameters.sq_off.array as usize).cast::<u32>().write(0);
+            (*sq.byte_add(parameters.sq_off.tail as usize).cast::<AtomicU32>())
+                .store(*done + 1, Ordering::Release);
+        }
+        // SAFETY: the submission's pointers live in the caller until this returns, which is after the
+        // completion.
+        unsafe { io_uring_enter(&*descriptor, 1, 1, *enter) }.stage("io_uring_enter")?;
+        // SAFETY: as above; a completion is of 16 bytes, the result its second half's first four. There
+        // is room for two of them.
+        let (tail, result) = unsafe {
+            let tail = (*cq.byte_add(parameters.cq_off.tail as usize).cast::<AtomicU32>())
+                .load(Ordering::Acquire);
+            let at = parameters.cq_off.cqes as usize + 16 * (*done as usize & 1) + 8;
+            let result = cq.byte_add(at).cast::<i32>().read();
+            (*cq.byte_add(parameters.cq_off.head as usize).cast::<AtomicU32>())
+                .store(tail, Ordering::Release);
+            (tail, result)
+        };
+        *done += 1;
+        if tail == *done {
+            Ok(result)
+        } else {
+            Err(Failure { errno: Errno::IO, stage: "completion missing" })
+        }
+    }
+
+    /// `IORING_OP_SOCKET`: a descriptor, or a negative error.
+    pub(super) fn socket(&mut self, family: i32, kind: i32, protocol: i32) -> Result<i32, Failure> {
+        self.perform(Submission {
+            opcode: OP_SOCKET,
+            fd: family,
+            second: u64::from(kind.cast_unsigned()),
+            len: protocol.cast_unsigned(),
+            ..Submission::default()
+        })
+    }
+}
+
 /// Submits one request and waits for its result, a number that is not negative.
 fn submit(submission: Submission) -> Result<i32, Failure> {
     submit_as(false, false, submission)
@@ -75,52 +169,13 @@ fn submit(submission: Submission) -> Result<i32, Failure> {
 /// As `submit`, under a personality where `personality`, and picked up by a thread of the kernel where
 /// `polled`.
 fn submit_as(personality: bool, polled: bool, mut submission: Submission) -> Result<i32, Failure> {
-    /// `IORING_REGISTER_PERSONALITY`
-    const REGISTER_PERSONALITY: u32 = 9;
-    let mut parameters = io_uring_params::default();
-    let mut enter = IoringEnterFlags::GETEVENTS;
-    if polled {
-        parameters.flags = IoringSetupFlags::SQPOLL;
-        // In milliseconds.
-        parameters.sq_thread_idle = 1000;
-        enter |= IoringEnterFlags::SQ_WAKEUP;
-    }
-    // SAFETY: the parameters are valid and ask for nothing.
-    let ring = unsafe { io_uring_setup(1, &mut parameters) }.stage("io_uring_setup")?;
+    let mut ring = Ring::with(polled)?;
     if personality {
-        // SAFETY: this request takes no argument.
-        let id = unsafe {
-            let nothing = std::ptr::null::<c_void>();
-            let register = libc::SYS_io_uring_register;
-            libc::syscall(register, ring.as_raw_fd(), REGISTER_PERSONALITY, nothing, 0)
-        };
-        let id = files::checked(id, "io_uring_register")?;
-        submission.personality = u16::try_from(id).unwrap_or_default();
+        submission.personality = ring.personality()?;
     }
-    let sq = map(&ring, OFF_SQ_RING)?;
-    let cq = map(&ring, OFF_CQ_RING)?;
-    let entries = map(&ring, OFF_SQES)?;
-    // SAFETY: the kernel gave these offsets for these mappings, all lie within the first page of a
-    // ring of one entry and are aligned for what they hold; nobody else writes before the enter.
-    unsafe {
-        entries.cast::<Submission>().write(submission);
-        sq.byte_add(parameters.sq_off.array as usize).cast::<u32>().write(0);
-        (*sq.byte_add(parameters.sq_off.tail as usize).cast::<AtomicU32>())
-            .store(1, Ordering::Release);
-    }
-    // SAFETY: the submission's pointers live in the caller until this returns, which is after the
-    // completion.
-    unsafe { io_uring_enter(&ring, 1, 1, enter) }.stage("io_uring_enter")?;
-    // SAFETY: as above; the completion's result is its second 64-bit half's first 32 bits.
-    let (tail, result) = unsafe {
-        let tail = (*cq.byte_add(parameters.cq_off.tail as usize).cast::<AtomicU32>())
-            .load(Ordering::Acquire);
-        (tail, cq.byte_add(parameters.cq_off.cqes as usize + 8).cast::<i32>().read())
-    };
-    match (tail, result) {
-        (0, _) => Err(Failure { errno: Errno::IO, stage: "completion missing" }),
-        (_, 0..) => Ok(result),
-        _ => Err(Failure { errno: Errno::from_raw_os_error(-result), stage: "io_uring" }),
+    match ring.perform(submission)? {
+        result @ 0.. => Ok(result),
+        error => Err(Failure { errno: Errno::from_raw_os_error(-error), stage: "io_uring" }),
     }
 }
 

@@ -45,7 +45,11 @@ fn wrong() -> Vec<(&'static str, String, u32)> {
         ("port 70000", network("10.0.0.1:70000"), 4),
         ("reversed port range", network("10.0.0.1:9000-8000"), 4),
         ("unknown protocol", network("10.0.0.1:80/sctp"), 4),
-        ("host name", network("example.org:443"), 4),
+        ("star over a public suffix", network("*.co.uk:443"), 4),
+        ("star alone", network("*:443"), 4),
+        ("two dots in a name", network("foo..bar:443"), 4),
+        ("zero byte in a name", network("a\\u0000.example.org"), 4),
+        ("name of 254 bytes", network(&format!("{}aaaa:443", "a.".repeat(125))), 4),
     ]
 }
 

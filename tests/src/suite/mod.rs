@@ -12,9 +12,11 @@ mod guards;
 mod layers;
 mod leaving;
 mod limits;
+mod listen;
 mod lsm;
 mod many;
 mod moves;
+mod names;
 mod namespaces;
 mod network;
 mod objects;
@@ -65,6 +67,10 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         surface::ROWS,
         limits::ROWS,
         devices::ROWS,
+        network::ROWS,
+        listen::ROWS,
+        names::ROWS,
+        sockets::ROWS,
         crate::differential::ROWS,
         crate::race::ROWS,
     ]
@@ -95,6 +101,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         layers::trials(),
         devices::trials(),
         network::trials(),
+        listen::trials(),
+        names::trials(),
         sockets::trials(),
         unix::trials(),
         daemons::trials(),

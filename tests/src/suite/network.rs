@@ -1,13 +1,28 @@
 //! The allow-list is the only way to the network.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, eventually, trial,
+    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial,
 };
-use crate::probe::{Operation, UdpWay};
+use crate::probe::{Operation, UdpWay, add_address};
 use anyhow::{Context as _, bail};
 use libtest_mimic::Trial;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
+
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A65", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A66", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A67", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A68", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A69", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A70", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A71", "network::nothing_reaches_an_address_without_a_rule"),
+    ("A82", "network::nothing_reaches_an_address_without_a_rule"),
+    ("D3.48", "network::nothing_reaches_an_address_without_a_rule"),
+    ("D3.50", "network::nothing_reaches_an_address_without_a_rule"),
+    ("D3.48", "network::denials_lie_within_what_is_allowed"),
+    ("A83", "network::packets_go_where_their_socket_connected_to"),
+];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -15,6 +30,8 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("network::bystander_reaches_it_in_every_way", bystander),
         trial("network::protocol_address_and_ports_count", narrow),
         trial("network::port_ranges_end_where_they_say", ranges),
+        trial("network::denials_lie_within_what_is_allowed", denials),
+        trial("network::packets_go_where_their_socket_connected_to", ways_by),
     ]
 }
 
@@ -23,7 +40,7 @@ const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 const HOOKS: [&str; 4] = ["connect4", "connect6", "sendmsg4", "sendmsg6"];
 
 /// Somebody outside who listens on one address and port, with both protocols.
-struct Service {
+pub(super) struct Service {
     tcp: TcpListener,
     udp: UdpSocket,
     address: SocketAddr,
@@ -41,7 +58,7 @@ impl Service {
         bail!("no port of {ip} is free for both protocols")
     }
 
-    fn at(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) fn at(address: SocketAddr) -> anyhow::Result<Self> {
         let wanted = || format!("listening on {address}");
         let tcp = TcpListener::bind(address).with_context(wanted)?;
         Self::of(tcp, UdpSocket::bind(address).with_context(wanted)?)
@@ -55,7 +72,7 @@ impl Service {
     }
 
     /// What arrived since the last question.
-    fn arrived(&self) -> Option<&'static str> {
+    pub(super) fn arrived(&self) -> Option<&'static str> {
         let mut buffer = [0; 64];
         if self.tcp.accept().is_ok() {
             return Some("a TCP connection");
@@ -264,6 +281,98 @@ fn ranges() -> anyhow::Result<()> {
             let denial = refusal(&service, "tcp");
             must_be_refused(&mut session, &name, &connect, &service, &denial)?;
         }
+    }
+    session.finish()
+}
+
+/// Denials within an allowed network, by prefix, port and protocol, and the addresses that a rule on a wider
+/// network does not open.
+fn denials() -> anyhow::Result<()> {
+    let ground = Ground::new("denials")?;
+    let metadata = Ipv4Addr::new(169, 254, 169, 254);
+    let (named, link) = (Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(169, 254, 7, 7));
+    for (name, address) in [("lo:1", metadata), ("lo:2", named), ("lo:3", link)] {
+        add_address(name, address).with_context(|| format!("adding {address} to lo"))?;
+    }
+    let policy = Policy::preset()
+        .connect("0.0.0.0/0")
+        .connect("[::]/0")
+        .with("network.deny", "127.20.0.0/16")
+        .connect("127.20.30.0/24:1000-2000")
+        .with("network.deny", "127.20.30.40")
+        .with("network.deny", "127.0.0.0/8:1500/udp")
+        .with("network.deny", "[::1]:1500/tcp")
+        .connect("100.100.100.200:1500");
+    let mut session = Session::start(&ground, &policy)?;
+    let rule = |text: &'static str| Some(Why::Rule("network.deny", text.to_owned()));
+    let reserved = || Some(Why::Reason(&["reserved_address"]));
+    for (address, port, tcp, udp) in [
+        ("127.0.0.1", 1500, None, rule("127.0.0.0/8:1500/udp")),
+        ("127.0.0.1", 1501, None, None),
+        ("127.20.1.1", 1501, rule("127.20.0.0/16"), rule("127.20.0.0/16")),
+        ("127.20.30.1", 1501, None, None),
+        ("127.20.30.1", 2001, rule("127.20.0.0/16"), rule("127.20.0.0/16")),
+        // The longer prefix speaks of this port.
+        ("127.20.30.1", 1500, None, None),
+        ("127.20.30.40", 1501, rule("127.20.30.40"), rule("127.20.30.40")),
+        ("::1", 1500, rule("[::1]:1500/tcp"), None),
+        ("169.254.169.254", 1501, reserved(), reserved()),
+        ("169.254.7.7", 1501, reserved(), reserved()),
+        ("100.100.100.200", 1501, reserved(), reserved()),
+        ("100.100.100.200", 1500, None, None),
+    ] {
+        let service = Service::at((address.parse::<IpAddr>()?, port).into())?;
+        let address = service.address;
+        for (protocol, why, operation) in [
+            ("tcp", tcp, Operation::Tcp { address }),
+            ("udp", udp.clone(), Operation::Udp { address, way: UdpWay::Connect }),
+            ("udp", udp, Operation::Udp { address, way: UdpWay::Sendto }),
+        ] {
+            let name = format!("{address}/{protocol}");
+            match why {
+                None => must_arrive(&mut session, &name, &operation, &service)?,
+                Some(why) => {
+                    let denial = refusal(&service, protocol).because(why);
+                    must_be_refused(&mut session, &name, &operation, &service, &denial)?;
+                }
+            }
+        }
+    }
+    // To nowhere is to this machine.
+    let service = Service::at("127.0.0.1:1500".parse()?)?;
+    let nowhere: SocketAddr = "0.0.0.0:1500".parse()?;
+    let denial =
+        Denial::by(&HOOKS).address(nowhere, "udp").rule("network.deny", "127.0.0.0/8:1500/udp");
+    for way in [UdpWay::Sendto, UdpWay::Connect] {
+        let operation = Operation::Udp { address: nowhere, way };
+        must_be_refused(&mut session, "0.0.0.0", &operation, &service, &denial)?;
+    }
+    session.finish()
+}
+
+/// The last look at each packet: source routes and routing headers lead it elsewhere.
+fn ways_by() -> anyhow::Result<()> {
+    let ground = Ground::new("ways-by")?;
+    let policy = Policy::preset().connect("127.0.0.0/8").connect("[::1]");
+    let mut session = Session::start(&ground, &policy)?;
+    let mut bystander = Bystander::new()?;
+    for (ip, via) in [(V4, "127.0.0.7"), (V6, "::1")] {
+        let service = Service::new(ip)?;
+        let (address, via) = (service.address, via.parse()?);
+        let operation = Operation::Routed { address, via };
+        let free = bystander.perform(&operation)?;
+        if free.errno != 0 && free.stage == "setsockopt" {
+            // Nothing to refuse: a kernel without this kind of header.
+            continue;
+        }
+        let answer = session.perform(&operation)?;
+        if answer.errno != libc::EPERM {
+            session.problem(format!("by way of {via}: must be refused, but {answer}"));
+        }
+        let denial = Denial::by(&["egress"]).any_object().because(Why::Reason(&["packet"]));
+        session.explained("a packet by another way", 0, &denial);
+        let plain = Operation::Udp { address, way: UdpWay::Connect };
+        must_arrive(&mut session, "the same without options", &plain, &service)?;
     }
     session.finish()
 }

@@ -47,6 +47,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::SocketConnect => {
             &[&["struct socket *"], &["struct sockaddr *", "struct sockaddr_unsized *"], INT]
         }
+        Hook::SocketListen => &[&["struct socket *"], INT],
         Hook::SocketPostCreate => &[&["struct socket *"], INT, INT, INT, INT],
         Hook::UnixStreamConnect => &[&["struct sock *"], &["struct sock *"], &["struct sock *"]],
         Hook::UnixMaySend => &[&["struct socket *"], &["struct socket *"]],
@@ -82,7 +83,15 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         | Hook::Connect4
         | Hook::Connect6
         | Hook::Sendmsg4
-        | Hook::Sendmsg6 => return None,
+        | Hook::Sendmsg6
+        | Hook::Bind4
+        | Hook::Bind6
+        | Hook::Egress
+        | Hook::Recvmsg4
+        | Hook::Recvmsg6
+        | Hook::Getpeername4
+        | Hook::Getpeername6
+        | Hook::Resolver => return None,
     })
 }
 
@@ -134,7 +143,15 @@ fn absence(hook: Hook) -> &'static str {
         Hook::UringOverrideCreds => "io_uring could act with credentials of somebody else",
         Hook::TaskAlloc => "a child could leave the session",
         Hook::SocketCreate => "kinds of sockets that no address rule sees could be made",
-        Hook::SocketConnect => "a member that was moved out of its cgroup could connect anywhere",
+        Hook::SocketConnect => {
+            "a member that was moved out of its cgroup, or has a socket of others, could connect anywhere"
+        }
+        Hook::SocketListen | Hook::Bind4 | Hook::Bind6 => "others could connect to the session",
+        Hook::Recvmsg4 | Hook::Recvmsg6 | Hook::Getpeername4 | Hook::Getpeername6 => {
+            "programs would not believe the answers of the session's resolver"
+        }
+        Hook::Resolver => "no name could be asked for",
+        Hook::Egress => "packets could be sent elsewhere than where their socket connected to",
         Hook::SocketPostCreate => "sockets of the session could not be told from others",
         Hook::UnixStreamConnect | Hook::UnixMaySend => {
             "services of this machine could be asked to act outside the session"

@@ -1,9 +1,9 @@
 //! Addresses: `ADDRESS[/BITS][:PORT[-PORT]][/tcp|/udp]`; an IPv6 address stands in brackets.
 
-use super::super::rule::{Protocol, Target};
-use super::{Problem, nearest};
+use super::super::rule::{Host, Protocol, Target};
+use super::{Problem, name, nearest};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// Every port.
@@ -11,8 +11,51 @@ const ALL_PORTS: RangeInclusive<u16> = 0..=u16::MAX;
 /// Leading bits that `::ffff:0:0/96` takes of an IPv4-mapped address.
 const MAPPED_BITS: u8 = 96;
 
-/// Reads an entry of `network.allow`.
+/// Reads an entry of `network.listen`: an address of this machine. The one that stands for none
+/// (`0.0.0.0`, `[::]`) stands for every one of its family.
+pub fn parse_own(text: &str) -> Result<Target, Problem> {
+    let mut target = parse(text)?;
+    if target.net.addr().is_unspecified() {
+        target.net = IpNet::new_assert(target.net.addr(), 0);
+    }
+    Ok(target)
+}
+
+/// Reads an entry of `network.allow` and `network.deny`.
+pub fn parse_host(text: &str) -> Result<Host, Problem> {
+    let (host, ports, protocols) = parts(text)?;
+    if text.trim_start().starts_with('[') || !name::is_name(host.split('/').next().unwrap_or("")) {
+        return Ok(Host::Net(Target { net: network(&host)?, ports: ports_of(ports)?, protocols }));
+    }
+    Ok(Host::Name(name::parse(&host)?, ports_of(ports)?, protocols))
+}
+
+/// Reads an address, where names make no sense.
 pub fn parse(text: &str) -> Result<Target, Problem> {
+    let (host, ports, protocols) = parts(text)?;
+    Ok(Target { net: network(&host)?, ports: ports_of(ports)?, protocols })
+}
+
+/// Reads an entry of `network.resolvers`: `ADDRESS[:PORT]`.
+pub fn parse_server(text: &str) -> Result<SocketAddr, Problem> {
+    let target = parse(text)?;
+    let (first, last) = (*target.ports.start(), *target.ports.end());
+    let port = match (first, last) {
+        (0, u16::MAX) => Some(crate::dns::PORT),
+        _ => Some(first).filter(|_| first == last),
+    };
+    let whole = target.net.prefix_len() == target.net.max_prefix_len();
+    match port.filter(|_| whole && target.protocols.len() == 2) {
+        Some(port) => Ok(SocketAddr::new(target.net.addr(), port)),
+        None => Err(Problem::new(
+            format!("`{text}` is not one name server"),
+            "write its address, and its port where that is not 53: `10.0.0.53`, `[2001:db8::53]:5353`",
+        )),
+    }
+}
+
+/// Host, ports and protocols of an entry.
+fn parts(text: &str) -> Result<(String, Option<&str>, &'static [Protocol]), Problem> {
     let text = text.trim();
     if text.is_empty() {
         return Err(Problem::new(
@@ -25,7 +68,7 @@ pub fn parse(text: &str) -> Result<Target, Problem> {
         Some(inside) => bracketed(inside)?,
         None => plain(rest)?,
     };
-    Ok(Target { net: network(&host)?, ports: ports_of(ports)?, protocols })
+    Ok((host, ports, protocols))
 }
 
 /// Splits off `/tcp` or `/udp`: what follows the last slash, unless it is a number.
@@ -119,7 +162,7 @@ fn no_address(text: &str) -> Problem {
     if name {
         Problem::new(
             format!("`{text}` is a name, not an address"),
-            "names are not supported: write the address or its network, such as `10.0.0.0/8:443`",
+            "write the address or its network, such as `10.0.0.0/8:443`",
         )
     } else {
         Problem::new(

@@ -2,6 +2,7 @@
 
 pub mod address;
 mod braces;
+pub mod name;
 pub mod path;
 pub mod variable;
 

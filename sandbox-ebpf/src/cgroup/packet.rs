@@ -1,0 +1,154 @@
+//! What leaves: the last look, by the packet's own destination.
+//!
+//! Options of a socket send packets elsewhere than where it connected to (source routes, routing
+//! headers), and loopback has other names. A TCP connection is judged by its first segment; what an
+//! accepted one answers goes wherever it came from.
+
+use super::{names, owner};
+use crate::finish;
+use crate::net::{self, Address, TCP, UDP};
+use crate::peer::{self, End};
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::macros::cgroup_skb;
+use aya_ebpf::programs::SkBuffContext;
+use sandbox_common::Access;
+use sandbox_common::decide::Decision;
+use sandbox_common::event::Reason;
+
+/// linux/if_ether.h
+const ETH_P_IP: u32 = 0x0800_u16.to_be() as u32;
+const ETH_P_IPV6: u32 = 0x86dd_u16.to_be() as u32;
+/// The only extension header that the kernel adds by itself, to packets of more than 64 KiB.
+const HOP_BY_HOP: u16 = 0;
+/// Of a TCP header's fourteenth byte.
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+/// linux/ip.h: a list of options ends, one without a length, loose and strict source routes.
+const IPOPT_END: u8 = 0;
+const IPOPT_NOOP: u8 = 1;
+const IPOPT_LSRR: u8 = 131;
+const IPOPT_SSRR: u8 = 137;
+
+/// Addresses, protocol, and where its header begins.
+struct Packet {
+    from: Address,
+    to: Address,
+    protocol: u16,
+    offset: usize,
+    /// Its options send it elsewhere.
+    routed: bool,
+}
+
+/// Every IP packet of a socket of the session. 1 lets it go, 0 drops it.
+#[cgroup_skb(egress)]
+pub(crate) fn egress(ctx: SkBuffContext) -> i32 {
+    i32::from(judge(&ctx))
+}
+
+#[inline(always)]
+fn judge(ctx: &SkBuffContext) -> bool {
+    let skb: *mut __sk_buff = ctx.skb.skb;
+    // SAFETY: the verifier checks each access to the context.
+    let kind = unsafe { (*skb).protocol };
+    let packet = match kind {
+        ETH_P_IP => v4(ctx),
+        ETH_P_IPV6 => v6(ctx),
+        _ => None,
+    };
+    let Some(Packet { from, to, protocol, offset, routed }) = packet else {
+        return unreadable();
+    };
+    if routed {
+        let denied = Decision::deny(Reason::Packet, Access::CONNECT);
+        return finish::packet(&owner(), denied, to.payload(protocol, 0));
+    }
+    let flags = match protocol {
+        TCP => ctx.load::<u8>(offset + 13).ok(),
+        UDP => Some(SYN),
+        // No socket that sends others can be made.
+        _ => None,
+    };
+    match flags {
+        Some(flags) if flags & (SYN | ACK) != SYN => return true,
+        Some(_) => {}
+        None => {
+            let denied = Decision::deny(Reason::Packet, Access::CONNECT);
+            return finish::packet(&owner(), denied, to.payload(protocol, 0));
+        }
+    }
+    let Ok([source, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
+    let member = owner();
+    let decision = net::reach(&member, &to, protocol, port, true);
+    if decision.allowed() {
+        return true;
+    }
+    let payload = to.payload(protocol, port);
+    let (from, to) = (End { address: from, port: source }, End { address: to, port });
+    if to.address.is_loopback()
+        && (names::is_resolver(&member, &to.address, port)
+            || peer::is_fellow(skb.cast(), &member, protocol, &from, &to))
+    {
+        return true;
+    }
+    finish::packet(&member, decision, payload)
+}
+
+#[inline(always)]
+fn unreadable() -> bool {
+    let denied = Decision::deny(Reason::Unreadable, Access::CONNECT);
+    finish::packet(&owner(), denied, Address::v4(0).payload(0, 0))
+}
+
+#[inline(always)]
+fn v4(ctx: &SkBuffContext) -> Option<Packet> {
+    let [first, _, third, from, to] = ctx.load::<[u32; 5]>(0).ok()?;
+    let words = usize::from(first.to_ne_bytes()[0] & 15);
+    let mut packet = Packet {
+        from: Address::v4(from),
+        to: Address::v4(to),
+        protocol: u16::from(third.to_ne_bytes()[1]),
+        offset: words * 4,
+        routed: false,
+    };
+    if words > 5 {
+        packet.routed = is_source_routed(ctx, packet.offset);
+    }
+    Some(packet)
+}
+
+/// Whether the options behind a header of IPv4 name a way. What cannot be read does.
+#[inline(always)]
+fn is_source_routed(ctx: &SkBuffContext, end: usize) -> bool {
+    let mut at = 20;
+    // 40 bytes hold no more.
+    for _ in 0..40 {
+        if at >= end || at >= 60 {
+            return false;
+        }
+        match ctx.load::<u8>(at) {
+            Ok(IPOPT_END) => return false,
+            Ok(IPOPT_NOOP) => at += 1,
+            Ok(IPOPT_LSRR | IPOPT_SSRR) | Err(_) => return true,
+            Ok(_) => match ctx.load::<u8>(at + 1) {
+                Ok(length) if length >= 2 => at += usize::from(length),
+                _ => return true,
+            },
+        }
+    }
+    true
+}
+
+#[inline(always)]
+fn v6(ctx: &SkBuffContext) -> Option<Packet> {
+    let words = ctx.load::<[u32; 10]>(0).ok()?;
+    let [_, second, a, b, c, d, e, f, g, h] = words;
+    let mut next = u16::from(second.to_ne_bytes()[2]);
+    let mut offset = 40;
+    if next == HOP_BY_HOP {
+        let [following, length] = ctx.load::<[u8; 2]>(offset).ok()?;
+        next = u16::from(following);
+        offset += (usize::from(length) + 1) * 8;
+    }
+    let (from, to) = (Address::v6([a, b, c, d]), Address::v6([e, f, g, h]));
+    Some(Packet { from, to, protocol: next, offset, routed: false })
+}

@@ -1,0 +1,64 @@
+//! What names opened, in the kernel's table, and where a session's resolver listens.
+
+use super::{EngineError, Share};
+use crate::dns::{Spot, Table};
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Map, MapData};
+use sandbox_common::net::{NAMED_PREFIX, Named, NamedKey, Resolver};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// The part of one session in map `NAMES`, for its resolver.
+pub struct NameTable {
+    names: LpmTrie<MapData, NamedKey, Named>,
+    session: u32,
+}
+
+impl NameTable {
+    /// Of the session with a number on the engine that is pinned at `pins`.
+    pub fn open(pins: &Path, session: u32) -> Result<Self, EngineError> {
+        let names = MapData::from_pin(pins.join("maps/NAMES"))
+            .and_then(Map::from_map_data)
+            .and_then(LpmTrie::try_from)
+            .map_err(EngineError::map("NAMES"))?;
+        Ok(Self { names, session })
+    }
+
+    fn key(&self, spot: Spot) -> Key<NamedKey> {
+        let address = match spot.address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let data = NamedKey {
+            session: self.session,
+            address: address.octets(),
+            protocol: spot.protocol,
+            port: spot.port.to_be_bytes(),
+        };
+        Key::new(NAMED_PREFIX + u32::from(spot.bits), data)
+    }
+}
+
+impl Table for NameTable {
+    fn open(&mut self, spot: Spot, rule: u32, until: Duration) -> anyhow::Result<()> {
+        let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        let named = Named { rule, pad: 0, until };
+        self.names.insert(&self.key(spot), named, 0).map_err(EngineError::map("NAMES"))?;
+        Ok(())
+    }
+
+    fn close(&mut self, spot: Spot) -> anyhow::Result<()> {
+        super::claims::gone("NAMES", self.names.remove(&self.key(spot)))?;
+        Ok(())
+    }
+}
+
+impl Share {
+    /// From now on what members ask of any name server goes to `port` of this machine.
+    pub fn resolve_at(&mut self, port: u16) -> Result<(), EngineError> {
+        let (number, resolver) = (self.number(), Resolver { port: port.to_be(), pad: 0 });
+        let resolvers = &mut self.engine.maps.resolvers;
+        resolvers.insert(number, resolver, 0).map_err(EngineError::map("RESOLVERS"))
+    }
+}
