@@ -78,6 +78,7 @@ impl Kernel for StandIn {
             guard: Box::new(log),
             source: Box::new(Ring::open(&self.place)),
             watch: None,
+            resolver: None,
         })
     }
 }
