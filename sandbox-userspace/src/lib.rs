@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod engine;
+pub mod import;
 pub mod kernel;
 pub mod policy;
 pub mod session;
