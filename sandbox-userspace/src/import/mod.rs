@@ -5,6 +5,7 @@ mod cursor;
 mod srt;
 
 use crate::policy::load_text;
+use crate::sinks::escape::printable;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,11 +77,10 @@ impl Import {
     }
 
     fn lose(&mut self, key: &str, value: &str, why: &str) {
-        self.losses.push(Loss {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            why: why.to_owned(),
-        });
+        let loss = Loss { key: key.to_owned(), value: value.to_owned(), why: why.to_owned() };
+        if !self.losses.contains(&loss) {
+            self.losses.push(loss);
+        }
     }
 
     /// Keys that nobody looks at are lost, and told of.
@@ -100,7 +100,7 @@ impl Import {
         for (list, rules) in &self.rules {
             let _ = writeln!(text, "{list} = [");
             for (rule, from) in rules {
-                let from: String = from.chars().flat_map(char::escape_debug).collect();
+                let from = printable(from.as_bytes());
                 let _ = writeln!(text, "    {}, # {from}", toml::Value::from(rule.as_str()));
             }
             text.push_str("]\n");
