@@ -7,6 +7,7 @@
 pub mod cli;
 pub mod dns;
 pub mod engine;
+pub mod import;
 pub mod kernel;
 pub mod policy;
 pub mod session;

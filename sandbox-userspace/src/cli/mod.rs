@@ -4,6 +4,7 @@ pub mod doctor;
 mod enforce;
 pub mod engine;
 pub mod grant;
+pub mod import;
 pub mod policy;
 pub mod run;
 pub mod sessions;
@@ -43,6 +44,8 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Look at policies, and change that of a running session
     Policy(policy::PolicyArgs),
+    /// Write another tool's settings as a policy
+    Import(import::ImportArgs),
     /// Say why something was denied, and what would allow it
     Why(why::WhyArgs),
     /// Allow a running session something more, perhaps for some time
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::execute(args),
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
+        Verb::Import(args) => import::execute(&args),
         Verb::Why(args) => why::execute(&args),
         Verb::Grant(args) => grant::grant(&args),
         Verb::Revoke(args) => grant::revoke(&args),
