@@ -141,14 +141,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let policy = policy::own::extend(policy, &context).map_err(bad_policy)?;
     let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
     let removed = removed(&policy, output);
-    let mode = policy.effective_mode();
-    if policy.mode == Mode::Audit {
-        let text = match mode {
-            Mode::Audit => "the policy's mode is `audit`: what it denies is reported, and done",
-            Mode::Enforce => "the policy's mode is `audit`, which the layers above do not allow",
-        };
-        output.notice(Level::Warning, text);
-    }
+    let mode = mode(&policy, output);
     let placed = policy::expand::expand(&policy, &context).map_err(bad_policy)?;
     let (mut compiled, warnings) =
         policy::compile_placed(&policy, &context, &placed, &mounts, &[]).map_err(bad_policy)?;
@@ -198,6 +191,19 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         live: Some(live),
     };
     run::run(request, &mut kernel, output).map_err(|error| failure(&error))
+}
+
+/// The mode in which it is enforced; a warning where that is not to refuse, or not what the policy says.
+fn mode(policy: &policy::Policy, output: &mut Output) -> Mode {
+    let mode = policy.effective_mode();
+    if policy.mode == Mode::Audit {
+        let text = match mode {
+            Mode::Audit => "the policy's mode is `audit`: what it denies is reported, and done",
+            Mode::Enforce => "the policy's mode is `audit`, which the layers above do not allow",
+        };
+        output.notice(Level::Warning, text);
+    }
+    mode
 }
 
 /// The variables that the agent does not get; they are told by name.

@@ -229,16 +229,16 @@ impl Shared {
             *refusals.entry(("(other names)".into(), kind, 0)).or_default() += 1;
             return;
         }
-        match refusals.get_mut(&(name.clone(), kind.clone(), rule)) {
-            Some(count) => *count += 1,
-            None => {
-                say(&Word::Refused { name: name.clone(), kind: kind.clone(), rule, count: 1 });
-                refusals.insert((name, kind, rule), 0);
-            }
+        if let Some(count) = refusals.get_mut(&(name.clone(), kind.clone(), rule)) {
+            *count += 1;
+        } else {
+            say(&Word::Refused { name: name.clone(), kind: kind.clone(), rule, count: 1 });
+            refusals.insert((name, kind, rule), 0);
         }
     }
 
     /// Tells of addresses that a name may not lead to.
+    #[expect(clippy::unused_self, reason = "told by whoever tells the rest")]
     pub(super) fn withheld(&self, name: &str, addresses: Vec<IpAddr>) {
         say(&Word::Withheld { name: name.to_owned(), addresses });
     }
@@ -251,6 +251,7 @@ impl Shared {
     }
 
     /// Says something.
+    #[expect(clippy::unused_self, reason = "told by whoever tells the rest")]
     pub(super) fn warn(&self, text: String) {
         say(&Word::Warning(text));
     }

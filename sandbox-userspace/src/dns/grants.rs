@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// An address stays open for at least this long: programs look a name up well before they connect, and
 /// again and again to the same address.
-const FLOOR: Duration = Duration::from_secs(60);
+const FLOOR: Duration = Duration::from_mins(1);
 /// And for this long after its answer has expired: caches in programs count from when they got it.
 const SLACK: Duration = Duration::from_secs(30);
 /// What is under way by UDP goes on for so long after an address was closed; TCP as long as it lives.

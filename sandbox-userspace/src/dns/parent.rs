@@ -5,7 +5,7 @@ use rustix::event::PollFlags;
 use rustix::io::FdFlags;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -48,7 +48,7 @@ impl Sockets {
         let mut all = vec![udp.into(), tcp.into()];
         match UdpSocket::bind((Ipv6Addr::LOCALHOST, port)) {
             Ok(udp) => {
-                all.extend([udp.into(), TcpListener::bind((Ipv6Addr::LOCALHOST, port))?.into()])
+                all.extend([udp.into(), TcpListener::bind((Ipv6Addr::LOCALHOST, port))?.into()]);
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
             // There is no IPv6 here: nobody asks by it either.
@@ -102,7 +102,7 @@ pub enum ResolverError {
 impl Resolver {
     /// Starts it and waits until it answers.
     pub fn start(sockets: Sockets, mut task: Task) -> Result<Self, ResolverError> {
-        task.sockets = sockets.all.iter().map(|socket| socket.as_raw_fd()).collect();
+        task.sockets = sockets.all.iter().map(rustix::fd::AsRawFd::as_raw_fd).collect();
         let mut resolver = Self { sockets, task, running: None, starts: 0 };
         resolver.spawn()?;
         loop {

@@ -49,10 +49,7 @@ pub(super) struct Question {
 
 /// Judges the bytes that a member sent.
 pub(super) fn judge(bytes: &[u8], names: &Names) -> Verdict {
-    let message = match Message::from_vec(bytes) {
-        Ok(message) => message,
-        Err(_) => return malformed(bytes),
-    };
+    let Ok(message) = Message::from_vec(bytes) else { return malformed(bytes) };
     if message.metadata.message_type != MessageType::Query {
         return Verdict::Ignore;
     }
@@ -74,7 +71,7 @@ pub(super) fn judge(bytes: &[u8], names: &Names) -> Verdict {
     };
     match names.decide(&text) {
         Named::Open(open) if query.query_class() == DNSClass::IN && is_asked(kind) => {
-            Verdict::Ask(Box::new(Question { name, text, kind, open, message }))
+            Verdict::Ask(Box::new(Question { message, name, text, kind, open }))
         }
         Named::Open(_) | Named::Unknown => refuse(text, 0),
         Named::Denied(rule) => refuse(text, rule),
@@ -102,7 +99,7 @@ fn is_asked(kind: RecordType) -> bool {
 /// A name in lower case without its last dot; `None` where it holds what no rule can name.
 pub(super) fn text_of(name: &Name) -> Option<String> {
     let mut text = String::new();
-    for label in name.iter() {
+    for label in name {
         let label = label.to_ascii_lowercase();
         if !label.iter().copied().all(is_of_names) {
             return None;

@@ -223,12 +223,11 @@ enum NetKey {
 /// Every address prefix of a policy, and its port set.
 fn prefixes(slot: u32, policy: &CompiledPolicy) -> impl Iterator<Item = (NetKey, u32)> {
     let v4 = policy.net4.iter().map(move |Prefix { address, bits, set }| {
-        let key = match bits {
-            32 => NetKey::Host(Net6 { slot, address: address.to_ipv6_mapped().octets() }),
-            _ => {
-                let data = Net4 { slot, address: address.octets() };
-                NetKey::V4(Key::new(NET_PREFIX + u32::from(*bits), data))
-            }
+        let key = if bits == &32 {
+            NetKey::Host(Net6 { slot, address: address.to_ipv6_mapped().octets() })
+        } else {
+            let data = Net4 { slot, address: address.octets() };
+            NetKey::V4(Key::new(NET_PREFIX + u32::from(*bits), data))
         };
         (key, *set)
     });

@@ -216,6 +216,7 @@ mod tests {
     use crate::policy::decide::Reach;
     use crate::policy::load_text;
     use proptest::prelude::*;
+    use std::fmt::Write as _;
     use std::net::IpAddr;
 
     #[test]
@@ -353,7 +354,7 @@ mod tests {
             let mut rules = written([&allow, &deny, &listen]);
             let mut text = format!("version = 1\n[network]\ndeny = {forbidden:?}\n");
             if let Some(above) = &above {
-                text += &format!("allow = {above:?}\n");
+                writeln!(text, "allow = {above:?}").unwrap();
             }
             rules.ceilings.push(load_text("above", text).unwrap());
             let mut policy = CompiledPolicy::default();

@@ -49,11 +49,10 @@ pub fn check() -> Result<(), StreamError> {
 
 fn harmless(stream: BorrowedFd<'_>) -> Result<bool, Errno> {
     match sockopt::socket_domain(stream) {
-        Ok(AddressFamily::UNIX) => return Ok(true),
         Ok(AddressFamily::INET | AddressFamily::INET6) => {}
-        Ok(_) => return Ok(false),
         // No socket, or closed: then there is nothing to inherit.
-        Err(Errno::NOTSOCK | Errno::BADF) => return Ok(true),
+        Ok(AddressFamily::UNIX) | Err(Errno::NOTSOCK | Errno::BADF) => return Ok(true),
+        Ok(_) => return Ok(false),
         Err(error) => return Err(error),
     }
     let kind = sockopt::socket_type(stream)?;

@@ -167,7 +167,7 @@ impl Explainer {
             rule.is_none().then(|| Hint { key: "network.allow".into(), add: name.to_owned() });
         let object =
             Target::Name { name: name.to_owned(), record: kind.to_owned(), addresses: Vec::new() };
-        Denial { message, rule, hint, ..self.of_resolver(reason, object) }
+        Denial { rule, message, hint, ..self.of_resolver(reason, object) }
     }
 
     /// A name led to addresses of this site.

@@ -80,12 +80,12 @@ mod tests {
         let (kernel, system) = (names(crate::suite::trials()), names(crate::system::trials()));
         let mut seen = 0;
         for quoted in text.split('`').skip(1).step_by(2) {
-            let (names, test) = match quoted.split_once(' ') {
-                Some(("T", test)) if test != "NAME" => (&kernel, test),
-                Some(("S", test)) if test != "NAME" => (&system, test),
+            let (names, wanted) = match quoted.split_once(' ') {
+                Some(("T", wanted)) if wanted != "NAME" => (&kernel, wanted),
+                Some(("S", wanted)) if wanted != "NAME" => (&system, wanted),
                 _ => continue,
             };
-            assert!(names.iter().any(|name| name.starts_with(test)), "{quoted} is no test");
+            assert!(names.iter().any(|name| name.starts_with(wanted)), "{quoted} is no test");
             seen += 1;
         }
         assert!(seen > 30, "only {seen} tests are named");

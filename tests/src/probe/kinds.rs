@@ -61,7 +61,8 @@ pub(super) fn table(way: SocketWay) -> Outcome {
                 // SAFETY: the page is ours and has room for three numbers.
                 unsafe { page.write([family, kind, protocol]) };
                 // 1 is SYS_SOCKET of linux/net.h. The page lies below 4 GiB.
-                entry32(102, 1, page.expose_provenance() as i32, 0)
+                let page = i32::try_from(page.expose_provenance());
+                page.map_or(-libc::EFAULT, |page| entry32(102, 1, page, 0))
             }
             _ => {
                 // SAFETY: plain numbers.
@@ -120,7 +121,7 @@ fn low_page() -> Result<*mut [i32; 3], Failure> {
     let page = unsafe {
         mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, flags)
     };
-    page.stage("mmap").map(|page| page.cast())
+    page.stage("mmap").map(<*mut std::ffi::c_void>::cast)
 }
 
 /// The kinds that an answer names.

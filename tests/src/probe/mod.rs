@@ -43,6 +43,7 @@ pub(crate) use unix::UnixName;
 use std::process::ExitCode;
 
 /// Performs the operation in this process, or in its children where the operation says so.
+#[expect(clippy::too_many_lines, reason = "a line for each operation")]
 pub(crate) fn perform(operation: &Operation) -> Answer {
     use Operation as O;
     let name = operation.name();

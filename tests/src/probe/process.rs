@@ -313,7 +313,7 @@ pub(super) fn named(name: &str) -> Result<(), Failure> {
 
 /// `open(2)` of 32-bit programs, which this one is not.
 pub(super) fn old_open(path: &Place, flags: i32) -> Outcome {
-    /// `__NR_open`, arch/x86/entry/syscalls/syscall_32.tbl
+    /// `__NR_open`, `arch/x86/entry/syscalls/syscall_32.tbl`
     const OPEN: u32 = 5;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
@@ -342,6 +342,7 @@ pub(super) fn old_open(path: &Place, flags: i32) -> Outcome {
         );
     }
     // The result has 32 bits.
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half says nothing")]
     let result = result as i32;
     if result < 0 {
         return Err(Failure { errno: Errno::from_raw_os_error(-result), stage: "int 0x80" });
