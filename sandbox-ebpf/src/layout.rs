@@ -17,6 +17,7 @@ impl Offset {
 
     /// Whether the running kernel lacks the field. The verifier does not follow what is behind it then.
     #[inline(always)]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "it is read where it lies")]
     pub(crate) fn is_absent(&'static self) -> bool {
         self.get() == ABSENT as usize
     }

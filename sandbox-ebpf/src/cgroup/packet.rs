@@ -15,7 +15,7 @@ use sandbox_common::Access;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::Reason;
 
-/// linux/if_ether.h
+/// `linux/if_ether.h`
 const ETH_P_IP: u32 = 0x0800_u16.to_be() as u32;
 const ETH_P_IPV6: u32 = 0x86dd_u16.to_be() as u32;
 /// The only extension header that the kernel adds by itself, to packets of more than 64 KiB.
@@ -141,14 +141,14 @@ fn is_source_routed(ctx: &SkBuffContext, end: usize) -> bool {
 #[inline(always)]
 fn v6(ctx: &SkBuffContext) -> Option<Packet> {
     let words = ctx.load::<[u32; 10]>(0).ok()?;
-    let [_, second, a, b, c, d, e, f, g, h] = words;
-    let mut next = u16::from(second.to_ne_bytes()[2]);
+    let mut next = u16::from(words[1].to_ne_bytes()[2]);
     let mut offset = 40;
     if next == HOP_BY_HOP {
         let [following, length] = ctx.load::<[u8; 2]>(offset).ok()?;
         next = u16::from(following);
         offset += (usize::from(length) + 1) * 8;
     }
-    let (from, to) = (Address::v6([a, b, c, d]), Address::v6([e, f, g, h]));
+    let from = Address::v6([words[2], words[3], words[4], words[5]]);
+    let to = Address::v6([words[6], words[7], words[8], words[9]]);
     Some(Packet { from, to, protocol: next, offset, routed: false })
 }
