@@ -126,10 +126,11 @@ pub fn meet(
         return own;
     }
     let denial = policy.ceilings.iter().find_map(|ceiling| {
+        // One without a list says nothing of what its rules do not speak of, reserved or not.
         let closes = ceiling.closes(direction);
-        match address(&ceiling.network, direction, protocol, to, port) {
+        match by_rules(&ceiling.network, closes, direction, protocol, to, port) {
             Reach::Rule { allow: true, .. } => None,
-            Reach::Reserved | Reach::Default if !closes => None,
+            Reach::Default if !closes => None,
             denial => Some(denial),
         }
     });
@@ -191,6 +192,19 @@ pub fn address(
     address: IpAddr,
     port: u16,
 ) -> Reach {
+    by_rules(rules, true, direction, protocol, address, port)
+}
+
+/// The same, with or without what is reserved.
+fn by_rules(
+    rules: &[NetRule],
+    with_reserved: bool,
+    direction: Direction,
+    protocol: Protocol,
+    address: IpAddr,
+    port: u16,
+) -> Reach {
+    let with_reserved = with_reserved && direction == Direction::Out;
     let address = match address.to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) if direction == Direction::Out => {
             Ipv4Addr::LOCALHOST.into()
@@ -210,7 +224,7 @@ pub fn address(
         let reach = Reach::Rule { allow: *allow, rule: origin.id };
         ((Reverse(target.net.prefix_len()), u8::from(*allow), origin.id), reach)
     });
-    let reserved = reserved().filter(|net| direction == Direction::Out && net.contains(&address));
+    let reserved = reserved().filter(|net| with_reserved && net.contains(&address));
     let reserved = reserved.map(|net| ((Reverse(net.prefix_len()), 2, 0), Reach::Reserved));
     by_rule.chain(reserved).min_by_key(|(order, _)| *order).map_or(Reach::Default, |found| found.1)
 }
