@@ -166,7 +166,6 @@ const WRITES: &[(&str, &str)] = &[
 ];
 
 const NETWORK: &[(&str, &str)] = &[
-    ("A63", "The entry of 32-bit programs"),
     ("A65", "TCP over IPv4"),
     ("A66", "TCP over IPv6 to an IPv4-mapped address"),
     ("A67", "UDP without connecting"),
