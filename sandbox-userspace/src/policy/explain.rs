@@ -7,6 +7,7 @@ use super::check::path::spelled_out;
 use super::decide::{self, Decision};
 use super::diagnostic::PolicyError;
 use super::expand::{Context, Placed, expand};
+use super::names::{self, Names};
 use super::resolve::Resolver;
 use super::rule::{Kind, Origin, Policy, Protocol};
 use super::source::Source;
@@ -25,6 +26,8 @@ pub enum Object {
     Path(Components),
     /// An address.
     Address(IpAddr, u16),
+    /// Whatever address a name stands for, in lower case and without a dot at its end.
+    Name(String, u16),
 }
 
 /// What would be done to it.
@@ -141,6 +144,9 @@ impl<'a> Asked<'a> {
             (Object::Address(address, port), Wish::Reach(protocol)) => {
                 decide::reach(self.policy, protocol, *address, *port)
             }
+            (Object::Name(name, port), Wish::Reach(protocol)) => {
+                reach_by_name(self.policy, protocol, name, *port)
+            }
             // No object of the one kind has the other's accesses.
             _ => Decision { allow: false, rule: 0 },
         }
@@ -220,6 +226,12 @@ impl<'a> Asked<'a> {
                 let of = |policy| decide::reach(policy, protocol, *address, *port);
                 (of(&own).allow && !of(&alone).allow).then_some(0)
             }
+            (Object::Name(name, port), Wish::Reach(protocol)) => {
+                let alone = Policy { ceilings: vec![ceiling.clone()], ..self.policy.clone() };
+                let own = Policy { ceilings: Vec::new(), ..self.policy.clone() };
+                let of = |policy| reach_by_name(policy, protocol, name, *port);
+                (of(&own).allow && !of(&alone).allow).then_some(0)
+            }
             _ => None,
         };
         let found = self.policy.ceilings.iter().find_map(|ceiling| {
@@ -258,6 +270,11 @@ impl<'a> Asked<'a> {
                 };
                 Some(("network.allow", format!("{address}:{port}/{protocol}")))
             }
+            (Object::Name(name, port), Wish::Reach(protocol)) => {
+                let protocol = if protocol == Protocol::Tcp { "tcp" } else { "udp" };
+                let key = if allow { "network.allow" } else { "network.deny" };
+                Some((key, format!("{name}:{port}/{protocol}")))
+            }
             _ => None,
         }
     }
@@ -273,6 +290,7 @@ impl<'a> Asked<'a> {
         let mut policy = self.policy.clone();
         policy.files.retain(|rule| !some(&rule.origin));
         policy.network.retain(|rule| !some(&rule.origin));
+        policy.names.retain(|rule| !some(&rule.origin));
         policy
     }
 
@@ -284,6 +302,19 @@ impl<'a> Asked<'a> {
             Ok(Asked { policy, context: self.context, table: self.table, placed, compiled })
         });
         asked.is_ok_and(|asked| asked.decide(object, wish).allow != allow)
+    }
+}
+
+/// Whether the resolver opens a port of the addresses that a name stands for.
+fn reach_by_name(policy: &Policy, protocol: Protocol, name: &str, port: u16) -> Decision {
+    let denied = |rule| Decision { allow: false, rule };
+    match Names::new(names::layers(policy)).decide(name) {
+        names::Named::Open(open) => open
+            .iter()
+            .find(|open| open.protocol == protocol as u16 && open.ports.contains(&port))
+            .map_or(denied(0), |open| Decision { allow: true, rule: open.rule }),
+        names::Named::Denied(rule) => denied(rule),
+        names::Named::Unknown => denied(0),
     }
 }
 

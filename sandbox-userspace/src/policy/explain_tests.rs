@@ -98,6 +98,26 @@ fn an_address_is_explained() {
 }
 
 #[test]
+fn a_name_is_explained() {
+    let policy =
+        policy("[network]\nallow = ['*.example.com:443/tcp']\ndeny = ['bad.example.com']\n");
+    let (context, table) = (context(), table(ONE));
+    let asked = Asked::new(&policy, &context, &table).unwrap();
+    let of = |name: &str, port| {
+        asked.explain(&Object::Name(name.into(), port), Wish::Reach(Protocol::Tcp))
+    };
+    let rule = |answer: &Answer| answer.rule.clone().unwrap().text;
+    let answer = of("api.example.com", 443);
+    assert_eq!((answer.allow, rule(&answer).as_str()), (true, "*.example.com:443/tcp"));
+    assert_eq!(answer.change, add("network.deny", "api.example.com:443/tcp"));
+    let answer = of("bad.example.com", 443);
+    assert_eq!((answer.allow, rule(&answer).as_str()), (false, "bad.example.com"));
+    let Change::Remove { preset: None, .. } = answer.change else { panic!("{answer:?}") };
+    assert_eq!(of("api.example.com", 80).change, add("network.allow", "api.example.com:80/tcp"));
+    assert_eq!(of("example.org", 443).change, add("network.allow", "example.org:443/tcp"));
+}
+
+#[test]
 fn another_path_to_the_same_place_is_told() {
     let policy = policy("[files]\nwrite.allow = ['/w']\nread.deny = ['/keys']\n");
     let context = context();

@@ -4,7 +4,7 @@ use super::FAILURE;
 use super::look::{Look, Where, look};
 use crate::policy::check::address;
 use crate::policy::explain::{Answer, Asked, Change, Named, Object, Wish};
-use crate::policy::rule::{Kind, Protocol};
+use crate::policy::rule::{Host, Kind, Protocol};
 use crate::sinks::escape::printable;
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,8 @@ const DENIED: u8 = 1;
 
 #[derive(Args, Debug)]
 pub(super) struct ExplainArgs {
-    /// A file, directory or unix socket, or an address with its port: `10.0.0.1:443`, `[::1]:80/udp`
+    /// A file, directory or unix socket, or an address or name with its port: `10.0.0.1:443`,
+    /// `[::1]:80/udp`, `api.example.com:443`
     object: OsString,
     /// What would be done to it; all that can be done to it without this
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -78,8 +79,13 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
     let asked =
         Asked::new(&look.policy, &look.context, &look.table).map_err(|error| error.coloured())?;
     if let Some((object, protocols)) = an_address(&args.object) {
-        let Object::Address(address, port) = &object else { return Err(String::new()) };
-        let shown = std::net::SocketAddr::new(*address, *port).to_string();
+        let shown = match &object {
+            Object::Address(address, port) => {
+                std::net::SocketAddr::new(*address, *port).to_string()
+            }
+            Object::Name(name, port) => format!("{name}:{port}"),
+            Object::Path(path) => printable(&path.join(&b'/')),
+        };
         let ask = |protocol: &Protocol| Line {
             access: AccessName::Connect,
             protocol: Some(if *protocol == Protocol::Tcp { "tcp" } else { "udp" }),
@@ -115,9 +121,16 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
     Ok((printable(real.as_os_str().as_bytes()), all.iter().map(|access| ask(*access)).collect()))
 }
 
-/// An address with one port, as rules write it.
+/// An address or a name with one port, as rules write it; what is there as a file is a file.
 fn an_address(text: &OsStr) -> Option<(Object, &'static [Protocol])> {
-    let target = address::parse(text.to_str()?).ok()?;
+    let target = match address::parse_host(text.to_str()?).ok()? {
+        Host::Net(target) => target,
+        Host::Name(name, ports, protocols) => {
+            let port = (ports.start() == ports.end()).then_some(*ports.start())?;
+            let meant = !name.beneath && Path::new(text).symlink_metadata().is_err();
+            return meant.then_some((Object::Name(name.name, port), protocols));
+        }
+    };
     let port = (target.ports.start() == target.ports.end()).then_some(*target.ports.start())?;
     let single = target.net.prefix_len() == target.net.max_prefix_len();
     single.then(|| (Object::Address(target.net.addr(), port), target.protocols))
@@ -199,11 +212,19 @@ mod tests {
 
     #[test]
     fn addresses_and_paths_are_told_apart() {
-        for text in ["10.0.0.1:443", "[::1]:80/udp", "127.0.0.1:1/tcp"] {
+        for text in ["10.0.0.1:443", "[::1]:80/udp", "127.0.0.1:1/tcp", "a.example:443", "a:443"] {
             assert!(an_address(OsStr::new(text)).is_some(), "{text}");
         }
-        for text in ["10.0.0.1", "10.0.0.0/8:443", "a:443", "./10.0.0.1:443", "/x", "10.0.0.1:1-2"]
-        {
+        for text in [
+            "10.0.0.1",
+            "10.0.0.0/8:443",
+            "a.example",
+            "*.a.example:443",
+            "./a:443",
+            "./10.0.0.1:443",
+            "/x",
+            "10.0.0.1:1-2",
+        ] {
             assert!(an_address(OsStr::new(text)).is_none(), "{text}");
         }
     }
