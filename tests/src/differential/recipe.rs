@@ -38,7 +38,7 @@ impl Model {
                 let inside = self.entered(id);
                 if inside == id {
                     waiting.push((id, path));
-                } else if self.is_root(inside) {
+                } else if self.is_root(inside) && inside != ROOT {
                     ops.push(op(Action::Mount));
                     waiting.push((inside, path));
                 } else {

@@ -157,7 +157,8 @@ impl Round {
                 }
             }
             // So that there is something to be removed.
-            for made in model.recipe().iter().filter(|op| op.action != Action::Symlink) {
+            let made = case.setup.iter();
+            for made in made.filter(|op| matches!(op.action, Action::Mkdir | Action::Open)) {
                 let op = Op::new(Action::SetAttribute, made.path.clone());
                 let set = [&member, &bystander].map(|root| op.perform(root));
                 ensure!(set[0] == set[1], "the two trees differ at {op:?}: {set:?}");

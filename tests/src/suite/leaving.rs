@@ -209,7 +209,9 @@ fn switches() -> anyhow::Result<()> {
     }
     session.allowed("the program itself", &words(&["--version"]))?;
     let path: Place = "/run/sandbox/lock".into();
-    let denial = Denial::by(&["file_open"]).access("write").because(Why::Reason(&["default"]));
+    let text = "/run/sandbox".to_owned();
+    let why = Why::Above("sandbox", "files.write.deny", text);
+    let denial = Denial::by(&["file_open"]).access("write").because(why);
     let lock = Operation::Open { path, flags: libc::O_RDWR };
     session.refused("the lock", &lock, &denial)?;
     session.finish()

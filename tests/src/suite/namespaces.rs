@@ -35,13 +35,14 @@ fn nested(binds: &[(&Place, &Place)], then: Operation) -> Operation {
 
 /// What takes a capability over the machine, or a second user, which root of such a namespace has not:
 /// the kernel refuses it before anybody is asked.
-const PRIVILEGED: [&str; 10] = [
+const PRIVILEGED: [&str; 11] = [
     "/proc/PID/root",
     "handle",
     "namespace",
     "chown",
     "descriptor",
     "O_TMPFILE linked",
+    "O_TMPFILE outside",
     "setxattr",
     "removexattr",
     "access list",
