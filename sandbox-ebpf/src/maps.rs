@@ -131,8 +131,29 @@ pub(crate) static PTYS: HashMap<PtyKey, u64> = HashMap::with_max_entries(65_536,
 #[map]
 pub(crate) static SOCKETS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(65_536, 0);
 
-/// Kernel objects that members made or took possession of, by address, and the cgroup id of their
-/// session: keys, files that signal, and superblocks. An outsider's at the same address takes the entry away.
+/// What an entry of [`OBJECTS`] is about. Memory of the kernel that held an object of one kind may come to hold
+/// one of another, so the kind is part of the key.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum Object {
+    Key = 0,
+    /// A file that signals.
+    File = 1,
+    Superblock = 2,
+}
+
+impl Object {
+    /// The key of the object at an address, which is a multiple of 8. By addition: the address may be a pointer
+    /// to the verifier, with which it allows nothing else.
+    #[inline(always)]
+    pub(crate) fn at(self, address: u64) -> u64 {
+        address.wrapping_add(self as u64)
+    }
+}
+
+/// Kernel objects that members made or took possession of, by [`Object::at`], and the cgroup id of their
+/// session. An outsider's key or signalling file at the same address takes the entry away, and so does the end
+/// of a superblock.
 #[map]
 pub(crate) static OBJECTS: HashMap<u64, u64> =
     HashMap::with_max_entries(1_048_576, BPF_F_NO_PREALLOC);

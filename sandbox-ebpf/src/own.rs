@@ -4,7 +4,7 @@
 
 use crate::kernel::task;
 use crate::kernel::vfs::Dentry;
-use crate::maps::OBJECTS;
+use crate::maps::{OBJECTS, Object};
 use sandbox_common::Access;
 use sandbox_common::event::Reason;
 use sandbox_common::subject::TaskState;
@@ -36,5 +36,5 @@ pub(crate) fn is_own(cgroup: u64, state: &TaskState, dentry: Dentry) -> bool {
         return false;
     }
     // SAFETY: a number, read under RCU.
-    unsafe { OBJECTS.get(superblock.address()) }.copied() == Some(cgroup)
+    unsafe { OBJECTS.get(Object::Superblock.at(superblock.address())) }.copied() == Some(cgroup)
 }

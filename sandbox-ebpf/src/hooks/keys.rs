@@ -4,7 +4,7 @@
 //! systems) are reached by number, whoever they were made for.
 
 use crate::finish;
-use crate::maps::OBJECTS;
+use crate::maps::{OBJECTS, Object};
 use crate::subject;
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::bpf_get_func_arg;
@@ -22,7 +22,7 @@ pub(crate) fn key_alloc(ctx: LsmContext) -> i32 {
     if verdict != 0 {
         return verdict;
     }
-    let key = ctx.arg::<*const u8>(0) as u64;
+    let key = Object::Key.at(ctx.arg::<*const u8>(0) as u64);
     let Some(member) = subject::current() else {
         // Nothing to remove is the common case.
         let _ = OBJECTS.remove(key);
@@ -50,7 +50,7 @@ pub(crate) fn key_permission(ctx: LsmContext) -> i32 {
     let mut reference = 0u64;
     // SAFETY: writes the argument to `reference`.
     unsafe { bpf_get_func_arg(ctx.as_ptr(), 0, &raw mut reference) };
-    let key = reference & !1;
+    let key = Object::Key.at(reference & !1);
     // SAFETY: a number, read under RCU.
     if member.fault == 0 && unsafe { OBJECTS.get(key) }.copied() == Some(member.cgroup) {
         return 0;

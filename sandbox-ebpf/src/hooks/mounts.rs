@@ -9,7 +9,7 @@
 use crate::finish;
 use crate::kernel::task;
 use crate::kernel::vfs::{Mounting, SuperBlock};
-use crate::maps::OBJECTS;
+use crate::maps::{OBJECTS, Object};
 use crate::path::cache;
 use crate::subject::{self, Member};
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
@@ -116,7 +116,8 @@ pub(crate) fn sb_kern_mount(ctx: LsmContext) -> i32 {
     match superblock.mountable() {
         Some(own) if may_mount(&member) => {
             // Without an entry it is a file system that the policy does not know.
-            if own && OBJECTS.insert(superblock.address(), member.cgroup, 0).is_err() {
+            let object = Object::Superblock.at(superblock.address());
+            if own && OBJECTS.insert(object, member.cgroup, 0).is_err() {
                 let decision = Decision::deny(Reason::NoMemory, Access::MOUNT);
                 return finish::task(Hook::SbKernMount, &member, decision);
             }

@@ -7,7 +7,7 @@
 use crate::finish;
 use crate::kernel::task::Task;
 use crate::kernel::vfs::{File, Owner};
-use crate::maps::{OBJECTS, SUBJECTS};
+use crate::maps::{OBJECTS, Object, SUBJECTS};
 use crate::subject::{self, Member};
 use aya_ebpf::helpers::generated::bpf_send_signal;
 use aya_ebpf::macros::{fexit, lsm};
@@ -24,13 +24,13 @@ const SIGKILL: u32 = 9;
 /// It cannot be refused here. Where it cannot be noted either, the member does not live to use it.
 #[lsm(hook = "file_set_fowner")]
 pub(crate) fn file_set_fowner(ctx: LsmContext) -> i32 {
-    named(File(ctx.arg(0)).address())
+    named(Object::File.at(File(ctx.arg(0)).address()))
 }
 
 /// The same where `bpf` is not an active LSM: a function without a value has no `fmod_ret` program.
 #[fexit(function = "security_file_set_fowner")]
 pub(crate) fn file_set_fowner_returned(ctx: FExitContext) -> i32 {
-    named(File(ctx.arg(0)).address())
+    named(Object::File.at(File(ctx.arg(0)).address()))
 }
 
 #[inline(always)]
@@ -56,7 +56,7 @@ pub(crate) fn file_send_sigiotask(ctx: LsmContext) -> i32 {
     if verdict != 0 {
         return verdict;
     }
-    let file = Owner(ctx.arg(1)).file();
+    let file = Object::File.at(Owner(ctx.arg(1)).file());
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let Some(cgroup) = (unsafe { OBJECTS.get(file) }).copied() else { return 0 };
     let task = Task(ctx.arg(0));

@@ -4,7 +4,7 @@
 //! that is mounted. Whatever policies said of the old one must not hold for the new.
 
 use crate::kernel::vfs::SuperBlock;
-use crate::maps::{DEATHS, OBJECTS};
+use crate::maps::{DEATHS, OBJECTS, Object};
 use crate::path::cache;
 use aya_ebpf::macros::{fexit, lsm};
 use aya_ebpf::programs::{FExitContext, LsmContext};
@@ -26,7 +26,7 @@ pub(crate) fn sb_delete_returned(ctx: FExitContext) -> i32 {
 #[inline(always)]
 fn ended(superblock: SuperBlock) -> i32 {
     // One that a member mounted; most are nobody's.
-    let _ = OBJECTS.remove(superblock.address());
+    let _ = OBJECTS.remove(Object::Superblock.at(superblock.address()));
     if let Some(deaths) = DEATHS.get_ptr_mut(superblock.dev()) {
         // SAFETY: a map's value; one superblock of a number ends at a time.
         unsafe { *deaths = (*deaths).wrapping_add(1) };
