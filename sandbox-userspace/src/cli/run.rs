@@ -138,7 +138,6 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         let help = Some(policy::worktree::HELP.to_owned());
         output.notice_with_help(Level::Warning, &refusal.message(), help);
     }
-    let policy = policy::own::extend(policy, &context).map_err(bad_policy)?;
     let variables = policy::environment::variables(&policy, &context).map_err(bad_policy)?;
     let removed = removed(&policy, output);
     let mode = mode(&policy, output);

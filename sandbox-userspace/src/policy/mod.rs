@@ -19,7 +19,6 @@ pub mod layers;
 mod layers_tests;
 pub mod linked;
 pub mod names;
-pub mod own;
 mod parse;
 #[cfg(test)]
 mod parse_tests;

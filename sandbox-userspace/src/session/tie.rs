@@ -2,7 +2,7 @@
 
 use crate::policy::expand::{Context, Placed, expand};
 use crate::policy::rule::{NetRule, Policy};
-use crate::policy::{PolicyError, decide, own, worktree};
+use crate::policy::{PolicyError, decide, worktree};
 use std::collections::{HashMap, HashSet};
 
 /// What is in force, and for whom.
@@ -29,7 +29,6 @@ impl Present<'_> {
     ) -> Result<(Policy, Vec<Placed>), String> {
         let fail = |error: PolicyError| error.to_string();
         let (policy, _) = worktree::extend(next, self.context, self.user).map_err(fail)?;
-        let policy = own::extend(policy, self.context).map_err(fail)?;
         let fresh = expand(&policy, self.context).map_err(fail)?;
         let before = keys(self.policy);
         let mut known = HashMap::<&Key, Vec<&Placed>>::new();
