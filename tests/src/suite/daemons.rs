@@ -28,7 +28,25 @@ fn open(path: &Place) -> Operation {
 }
 
 /// Aims a way of being at a file.
-type Make<'a> = &'a dyn Fn(&Place) -> Operation;
+pub(super) type Make<'a> = &'a dyn Fn(&Place) -> Operation;
+
+/// In each way a member is refused the first place and reads the second, and a bystander reads both.
+pub(super) fn each_is_refused_the_key(
+    session: &mut Session,
+    bystander: &mut Bystander,
+    (key, twin): (&Place, &Place),
+    ways: &[(&str, Make<'_>)],
+) -> anyhow::Result<()> {
+    for (name, make) in ways {
+        session.refused(name, &make(key), &Denial::read(key).of_key())?;
+        session.allowed(&format!("{name} (harmless twin)"), &make(twin))?;
+        let answer = bystander.perform(&make(key))?;
+        if answer.errno != 0 {
+            session.problem(format!("{name}: a bystander was hindered: {answer}"));
+        }
+    }
+    Ok(())
+}
 
 fn family() -> anyhow::Result<()> {
     let ground = Ground::new("family")?;
@@ -49,14 +67,7 @@ fn family() -> anyhow::Result<()> {
         ("thread of a daemon's daemon", &deep),
         ("vforked child", &vfork),
     ];
-    for (name, make) in kinds {
-        session.refused(name, &make(&key), &Denial::read(&key).of_key())?;
-        session.allowed(&format!("{name} (harmless twin)"), &make(&twin))?;
-        let answer = bystander.perform(&make(&key))?;
-        if answer.errno != 0 {
-            session.problem(format!("{name}: a bystander was hindered: {answer}"));
-        }
-    }
+    each_is_refused_the_key(&mut session, &mut bystander, (&key, &twin), &kinds)?;
     session.finish()
 }
 

@@ -5,6 +5,7 @@ use crate::harness::{
     sandbox, trial,
 };
 use crate::probe::{Operation, Place};
+use crate::suite::daemons::{Make, each_is_refused_the_key};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -118,9 +119,6 @@ fn hierarchies() -> anyhow::Result<()> {
     std::fs::remove_dir(elsewhere.path()).context("removing the v1 cgroup")
 }
 
-/// Aims a way of opening at a file.
-type Make<'a> = &'a dyn Fn(&Place) -> Operation;
-
 /// What a task is called and by which door it asks does not matter.
 fn disguises() -> anyhow::Result<()> {
     let ground = Ground::new("disguises")?;
@@ -141,14 +139,7 @@ fn disguises() -> anyhow::Result<()> {
             flags,
         }),
     ];
-    for (name, make) in kinds {
-        session.refused(name, &make(&key), &Denial::read(&key).of_key())?;
-        session.allowed(&format!("{name} (harmless twin)"), &make(&twin))?;
-        let answer = bystander.perform(&make(&key))?;
-        if answer.errno != 0 {
-            session.problem(format!("{name}: a bystander was hindered: {answer}"));
-        }
-    }
+    each_is_refused_the_key(&mut session, &mut bystander, (&key, &twin), &kinds)?;
     session.finish()
 }
 
@@ -197,7 +188,10 @@ fn switches() -> anyhow::Result<()> {
     let mut again = vec!["run", "--policy", &free, "--"];
     again.extend(probe.iter().map(String::as_str));
     let refused = Denial::by(&[]).perhaps_untold().error(libc::EPERM);
+    let secret = key.to_string();
     for (name, operation) in [
+        ("grant", words(&["grant", "--session", &id, "read", &secret])),
+        ("policy set", words(&["policy", "set", "--session", &id, &free])),
         ("sessions end", words(&["sessions", "end", &id])),
         ("engine release", words(&["engine", "release"])),
         ("a session of its own", words(&again)),
