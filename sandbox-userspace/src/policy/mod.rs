@@ -4,6 +4,8 @@ mod ceiling;
 pub mod check;
 mod compile;
 #[cfg(test)]
+mod compile_properties;
+#[cfg(test)]
 mod compile_tests;
 pub mod compiled;
 pub mod decide;
