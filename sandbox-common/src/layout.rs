@@ -145,6 +145,8 @@ layout! {
     proc_pid: "proc_inode", ["pid"], 8;
     proc_vfs: "proc_inode", ["vfs_inode"], 0;
     task_pid: "task_struct", ["thread_pid"], 8;
+    task_storage: "task_struct", ["bpf_storage"], 8;
+    task_born: "task_struct", ["start_boottime"], 8;
     task_leader: "task_struct", ["group_leader"], 8;
     cred_namespace: "cred", ["user_ns"], 8;
     namespace_level: "user_namespace", ["level"], 4;

@@ -83,6 +83,56 @@ pub struct Patterns {
     pub cells: [u16; CELLS],
 }
 
+/// Words of each half of [`Endings`].
+const ENDING_WORDS: usize = 8;
+
+/// Value of map `ENDINGS`: what the automata come to after two bytes, without regard to which. A bit for some
+/// pairs of bytes each: those that a name may begin with, and end with, which a glob matches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Endings {
+    first: [u64; ENDING_WORDS],
+    last: [u64; ENDING_WORDS],
+}
+
+/// The bit for two bytes, the earlier one lower.
+#[inline(always)]
+const fn bit(pair: u16) -> u32 {
+    // Odd, its bits well mixed (the fraction of the golden ratio); the upper 9 of 16.
+    (pair as u32 * 0x9e37 >> 7) & (ENDING_WORDS as u32 * 64 - 1)
+}
+
+impl Endings {
+    /// Whether a name of at least two bytes may match a glob, by its first two and its last two. For directories
+    /// that tell upper from lower case.
+    #[inline(always)]
+    pub fn may_match(&self, first: u16, last: u16) -> bool {
+        let (first, last) = (bit(first), bit(last));
+        let (begins, ends) = (self.first[first as usize / 64], self.last[last as usize / 64]);
+        (begins >> (first % 64) | ends >> (last % 64)) & 1 != 0
+    }
+
+    /// Of these patterns.
+    #[cfg(feature = "user")]
+    pub fn of(patterns: &Patterns) -> Self {
+        let mut endings = Self { first: [0; ENDING_WORDS], last: [0; ENDING_WORDS] };
+        for pair in 0..=u16::MAX {
+            let [earlier, later] = pair.to_le_bytes();
+            let bit = bit(pair) as usize;
+            let after = |start, bytes: [u8; 2]| u64::from(patterns.after(start, &bytes) != 0);
+            let forward = after(patterns.exact.forward, [earlier, later]);
+            let backward = after(patterns.exact.backward, [later, earlier]);
+            endings.first[bit / 64] |= forward << (bit % 64);
+            endings.last[bit / 64] |= backward << (bit % 64);
+        }
+        endings
+    }
+}
+
 impl Patterns {
     /// The class of a name.
     pub fn classify(&self, name: &[u8], folded: bool) -> usize {
@@ -93,8 +143,8 @@ impl Patterns {
         usize::from(self.cells[pair % CELLS])
     }
 
-    /// The set that an automaton over bytes ends with.
-    fn run<'a>(&self, start: u32, bytes: impl Iterator<Item = &'a u8>) -> usize {
+    /// The state of an automaton over bytes after some.
+    fn after<'a>(&self, start: u32, bytes: impl IntoIterator<Item = &'a u8>) -> usize {
         let mut state = start as usize;
         for byte in bytes {
             if state == 0 {
@@ -103,6 +153,12 @@ impl Patterns {
             let class = usize::from(self.classes[usize::from(*byte)]);
             state = usize::from(self.cells[(state + class) % CELLS]);
         }
+        state
+    }
+
+    /// The set that an automaton over bytes ends with.
+    fn run<'a>(&self, start: u32, bytes: impl Iterator<Item = &'a u8>) -> usize {
+        let state = self.after(start, bytes);
         if state == 0 { 0 } else { usize::from(self.cells[(state + self.bytes as usize) % CELLS]) }
     }
 
@@ -121,4 +177,4 @@ impl Patterns {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Overlay, Starts, Patterns);
+crate::pod!(Overlay, Starts, Patterns, Endings);

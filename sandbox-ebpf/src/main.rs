@@ -21,6 +21,7 @@ mod net;
 mod own;
 mod path;
 mod peer;
+mod seat;
 mod subject;
 
 #[cfg(not(test))]

@@ -14,7 +14,7 @@ use sandbox_common::net::{Asked, Named, NamedKey, Net4, Net6, Port, PortRule, Re
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
-use sandbox_common::pattern::Patterns;
+use sandbox_common::pattern::{Endings, Patterns};
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
 
 use crate::path::Chain;
@@ -108,6 +108,10 @@ pub(crate) static PATTERNS: btf_maps::ArrayOfMaps<
     btf_maps::Array<PatternWords, 1>,
     { PATTERN_SETS as usize },
 > = btf_maps::ArrayOfMaps::new();
+
+/// Which names the patterns cannot match, by `Subject::patterns`.
+#[map]
+pub(crate) static ENDINGS: Array<Endings> = Array::with_max_entries(PATTERN_SETS, 0);
 
 /// What directories pass on, see `path::cache`. 5 MiB.
 #[map]

@@ -1,6 +1,6 @@
 //! Who: the session of the current task.
 
-use crate::kernel::task::{self, Task};
+use crate::kernel::task::{self, Current, Task};
 use crate::maps::{CONTROL, LABELS, SUBJECTS};
 use core::ffi::c_void;
 use core::ptr;
@@ -32,6 +32,17 @@ impl Member {
     #[inline(always)]
     pub(crate) fn of(cgroup: u64, subject: &'static Subject) -> Self {
         Self { cgroup, subject, fault: 0, state: ptr::null_mut() }
+    }
+
+    /// The generation of its subject, where its label holds a copy and nothing is wrong with it.
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> Option<u64> {
+        if self.fault != 0 || self.state.is_null() {
+            return None;
+        }
+        // SAFETY: as in `state`.
+        let generation = unsafe { (*self.state).label.generation };
+        if generation == 0 { None } else { Some(generation) }
     }
 
     /// Whether its policy permits user namespaces and mounts in them.
@@ -75,7 +86,8 @@ pub(crate) fn by_cgroup() -> Option<Member> {
 /// first time, by its cgroup.
 #[inline(always)]
 pub(crate) fn current() -> Option<Member> {
-    let state = LABELS.of_current(false);
+    let state =
+        if Current::task().has_storage() { LABELS.of_current(false) } else { ptr::null_mut() };
     // SAFETY: not null, and the verifier knows its size.
     if !state.is_null() && unsafe { (*state).label.cgroup } != 0 {
         return Some(labelled(state));
@@ -123,7 +135,14 @@ pub(crate) fn label(child: *mut c_void, member: &Member) -> bool {
         return false;
     }
     // SAFETY: not null, and the verifier knows its size.
-    unsafe { (*state).label.cgroup = member.cgroup };
+    let label = unsafe { &mut (*state).label };
+    label.cgroup = member.cgroup;
+    // With the copy of its subject, which it would make at its first look.
+    if let Some(generation) = member.generation() {
+        let Subject { session, slot, mode, patterns, permits, pad } = *member.subject;
+        label.subject = Subject { session, slot, mode, patterns, permits, pad };
+        label.generation = generation;
+    }
     true
 }
 

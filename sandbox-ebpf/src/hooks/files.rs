@@ -6,6 +6,7 @@ use crate::kernel::vfs::{Dentry, File, Path};
 use crate::maps::{DEVICES, PTYS};
 use crate::nested::is_nested;
 use crate::path;
+use crate::seat;
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
@@ -31,7 +32,7 @@ const O_TMPFILE: u32 = 0o20_000_000;
 #[lsm(hook = "file_open")]
 pub(crate) fn file_open(ctx: LsmContext) -> i32 {
     let file = File(ctx.arg(0));
-    member(&ctx, 1, Hook::FileOpen, |member, state| {
+    judge(&ctx, 1, Hook::FileOpen, file, || {
         let flags = file.flags();
         let mut wanted = opened_with(flags);
         if flags & O_TMPFILE != 0 {
@@ -40,7 +41,35 @@ pub(crate) fn file_open(ctx: LsmContext) -> i32 {
         if flags & FMODE_EXEC != 0 {
             wanted = wanted.union(Access::EXECUTE);
         }
-        open(state, Hook::FileOpen, member, file, wanted)
+        wanted
+    })
+}
+
+/// May the current task use this file so?
+#[inline(always)]
+pub(super) fn judge(
+    ctx: &LsmContext,
+    previous: usize,
+    hook: Hook,
+    file: File,
+    wanted: impl Fn() -> Access,
+) -> i32 {
+    let verdict: i32 = ctx.arg(previous);
+    if verdict != 0 {
+        return verdict;
+    }
+    let seat = seat::current();
+    if let Some(seat) = seat
+        && path::quick::permits(seat, file.dentry(), file.inode(), &wanted)
+    {
+        return 0;
+    }
+    member(ctx, previous, hook, |member, state| {
+        if seat.is_none() && path::quick::permits_now(member, file.dentry(), file.inode(), wanted())
+        {
+            return 0;
+        }
+        open(state, hook, member, file, wanted())
     })
 }
 
@@ -68,9 +97,6 @@ pub(super) fn open(
     wanted: Access,
 ) -> i32 {
     let dentry = file.dentry();
-    if path::quick::permits(member, dentry, file.inode(), wanted) {
-        return 0;
-    }
     let superblock = dentry.superblock();
     if superblock.is_anonymous() {
         return 0;

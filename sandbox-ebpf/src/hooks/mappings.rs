@@ -3,7 +3,6 @@
 //! Every program start maps some twenty files, so what asks for neither returns at once.
 
 use super::files;
-use super::member;
 use crate::kernel::task;
 use crate::kernel::vfs::{File, Mapped};
 use aya_ebpf::EbpfContext as _;
@@ -94,5 +93,5 @@ pub(crate) fn file_mprotect(ctx: LsmContext) -> i32 {
 
 #[inline(always)]
 fn judge(ctx: &LsmContext, previous: usize, hook: Hook, file: File, wanted: Access) -> i32 {
-    member(ctx, previous, hook, |member, state| files::open(state, hook, member, file, wanted))
+    files::judge(ctx, previous, hook, file, || wanted)
 }

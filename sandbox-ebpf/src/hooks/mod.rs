@@ -21,6 +21,7 @@ mod unix;
 use crate::finish;
 use crate::kernel::vfs::Dentry;
 use crate::path;
+use crate::seat;
 use crate::subject::{self, Member};
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
@@ -52,8 +53,18 @@ fn member(
 /// The common case: one object, one access.
 #[inline(always)]
 fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted: Access) -> i32 {
+    let verdict: i32 = ctx.arg(previous);
+    if verdict != 0 {
+        return verdict;
+    }
+    let seat = seat::current();
+    if let Some(seat) = seat
+        && path::quick::permits(seat, dentry, dentry.inode(), || wanted)
+    {
+        return 0;
+    }
     member(ctx, previous, hook, |member, state| {
-        if path::quick::permits(member, dentry, dentry.inode(), wanted) {
+        if seat.is_none() && path::quick::permits_now(member, dentry, dentry.inode(), wanted) {
             return 0;
         }
         let place = path::place(state, member, dentry);

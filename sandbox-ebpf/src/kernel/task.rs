@@ -81,6 +81,37 @@ fn effective(cred: *const c_void) -> u32 {
     load(cred, &LAYOUT.cred_effective)
 }
 
+/// The current task, where it is asked for more than one thing.
+#[derive(Clone, Copy)]
+pub(crate) struct Current(*const c_void);
+
+impl Current {
+    #[inline(always)]
+    pub(crate) fn task() -> Self {
+        Self(current())
+    }
+
+    /// Whether anything hangs on it by `BPF_MAP_TYPE_TASK_STORAGE`, its label or something of others. Nothing
+    /// does on most bystanders, and the helper that looks takes ten times as long (`bpf_task_storage_get`, which
+    /// begins with the same question).
+    #[inline(always)]
+    pub(crate) fn has_storage(self) -> bool {
+        load::<u64>(self.0, &LAYOUT.task_storage) != 0
+    }
+
+    /// `start_boottime`, nanoseconds.
+    #[inline(always)]
+    pub(crate) fn born(self) -> u64 {
+        load(self.0, &LAYOUT.task_born)
+    }
+
+    /// A pointer to the verifier.
+    #[inline(always)]
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+}
+
 /// The current task.
 #[inline(always)]
 fn current() -> *const c_void {

@@ -19,7 +19,7 @@ use crate::layout::NODE_CACHE;
 use crate::maps::NODES;
 use core::cell::UnsafeCell;
 use core::ptr;
-use sandbox_common::path::Inherited;
+use sandbox_common::path::{Inherited, LongEdgeKey};
 
 /// Number of entries; a power of two.
 pub(crate) const ENTRIES: usize = 65_536;
@@ -121,6 +121,17 @@ impl Key {
     pub(super) fn name(&mut self, ino: u64, generation: u32) {
         self.ino = ino;
         self.generation_slot = self.generation_slot >> 32 << 32 | u64::from(generation);
+    }
+
+    /// Makes the superblock's address a number to the verifier, by way of a map's memory, that it may be added up.
+    #[inline(always)]
+    pub(super) fn number(&mut self, memory: &mut LongEdgeKey) {
+        let word = (&raw mut memory.name).cast::<u64>();
+        // SAFETY: the name is aligned to words and longer.
+        self.superblock = unsafe {
+            word.write_volatile(self.superblock);
+            word.read_volatile()
+        };
     }
 
     #[inline(always)]

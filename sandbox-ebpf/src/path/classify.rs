@@ -32,27 +32,6 @@ pub(super) fn classify(patterns: &Patterns, starts: &Starts, name: &[u8; 256], l
     u32::from(patterns.cells[pair as usize & (CELLS - 1)])
 }
 
-/// Bytes from each end that [`matches_none`] looks at.
-const QUICK: u32 = 4;
-
-/// Whether no glob matches a name of `len` bytes, not none, by its `first` eight bytes and the eight that
-/// its last lies in. False says nothing: most names end both automata after a byte or two.
-#[inline(always)]
-pub(super) fn matches_none(patterns: &Patterns, first: u64, last: u64, len: u32) -> bool {
-    let end = len.wrapping_sub(1) & 7;
-    let (mut forward, mut backward) = (patterns.exact.forward, patterns.exact.backward);
-    let mut index = 0;
-    while index < QUICK && forward | backward != 0 {
-        if index >= len || index > end {
-            return false;
-        }
-        forward = next(patterns, forward, (first >> (8 * index)) as u8);
-        backward = next(patterns, backward, (last >> ((8 * (end - index)) & 63)) as u8);
-        index += 1;
-    }
-    forward | backward == 0
-}
-
 struct Context {
     patterns: *const Patterns,
     name: *const [u8; 256],

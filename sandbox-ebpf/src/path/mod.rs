@@ -139,14 +139,28 @@ fn locate(
         return 0;
     }
     let mut cached = Key::NONE;
-    if !cached.now(subject.slot, superblock)
-        || !cache::get(&mut cached, directory, &mut place.below)
-    {
-        let fault = walk(key, subject, directory, &mut place.below);
-        if fault != 0 {
-            return fault;
+    let is_cached = cached.now(subject.slot, superblock);
+    if !is_cached || !cache::get(&mut cached, directory, &mut place.below) {
+        let is_found = is_cached && from_parent(key, subject, directory, &mut cached, place);
+        if !is_found {
+            let fault = walk(key, subject, directory, &mut place.below);
+            if fault != 0 {
+                return fault;
+            }
         }
     }
+    over(key, subject, place, dentry, directory)
+}
+
+/// Moves `place` from what `directory` passes on to an object in it; returns 0 or the fault.
+#[inline(always)]
+fn over(
+    key: &mut LongEdgeKey,
+    subject: &Subject,
+    place: &mut Place,
+    dentry: Dentry,
+    directory: Dentry,
+) -> u32 {
     if place.below.depth >= WALK_DEPTH as u32 {
         return Reason::TooDeep as u32;
     }
@@ -155,8 +169,43 @@ fn locate(
         rights(&mut place.own, &raw const place.below.rights);
         return 0;
     }
-    key.slot = fold::compare(directory);
+    let compare = fold::compare(directory);
+    if place.below.edges == 0
+        && compare == fold::EXACTLY
+        && quick::is_plain(subject.patterns, dentry)
+    {
+        let Some(patterns) = step::patterns(subject.patterns) else {
+            return Reason::Unreadable as u32;
+        };
+        step::unmatched(patterns, place);
+        return 0;
+    }
+    key.slot = compare;
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
+}
+
+/// What a directory passes on, by way of its parent, where the cache knows that: most new ones lie in one that
+/// was seen before. Enters it, in the epoch of `cached`; true where it is found.
+#[inline(never)]
+fn from_parent(
+    key: &mut LongEdgeKey,
+    subject: &Subject,
+    directory: Dentry,
+    cached: &mut Key,
+    place: &mut Place,
+) -> bool {
+    let parent = directory.parent();
+    if parent.0 == directory.0
+        || !cache::get(cached, parent, &mut place.below)
+        || over(key, subject, place, directory, parent) != 0
+    {
+        return false;
+    }
+    let inode = directory.inode();
+    cached.number(key);
+    cached.name(inode.number(), inode.generation());
+    cache::put(cached, inode.links(), &place.below, step::plain(subject, &place.below));
+    true
 }
 
 /// Finds what a directory passes on by way of its ancestors, and enters it in the cache. Returns 0 or
@@ -223,7 +272,7 @@ const _: () = assert!(
 
 /// A number of which the compiler knows nothing.
 #[inline(always)]
-fn opaque<T: Copy>(number: T) -> T {
+pub(crate) fn opaque<T: Copy>(number: T) -> T {
     // SAFETY: a reference to a local.
     unsafe { core::ptr::read_volatile(&raw const number) }
 }

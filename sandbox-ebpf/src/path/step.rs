@@ -80,6 +80,20 @@ pub(super) fn step(
     0
 }
 
+/// [`step`] over a name that no glob matches, from a directory from which no edges lead.
+#[inline(always)]
+pub(super) fn unmatched(patterns: &Patterns, place: &mut Place) {
+    super::rights(&mut place.own, &raw const place.below.rights);
+    let class = patterns.cells[patterns.pairs as usize & (CELLS - 1)];
+    let next = patterns.cells[(place.below.pattern + u32::from(class)) as usize & (CELLS - 1)];
+    place.below.pattern = u32::from(next);
+    if next != 0 {
+        let overlay = overlay(patterns, next);
+        place.own.fold(&overlay.own);
+        place.below.rights.fold(&overlay.below);
+    }
+}
+
 /// What is allowed of an object whose name no glob matches, in a directory from which no edges lead.
 #[inline(never)]
 pub(super) fn plain(subject: &Subject, below: &Inherited) -> u32 {

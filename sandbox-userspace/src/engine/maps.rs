@@ -13,7 +13,7 @@ use sandbox_common::net::{Named, NamedKey, Net4, Net6, Port, PortRule, Resolver}
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
-use sandbox_common::pattern::Patterns;
+use sandbox_common::pattern::{Endings, Patterns};
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
 use std::path::Path;
 
@@ -28,6 +28,7 @@ pub(super) struct Maps {
     pub(super) edges: HashMap<MapData, EdgeKey, Node>,
     pub(super) long_edges: HashMap<MapData, LongEdgeKey, Node>,
     pub(super) linked: HashMap<MapData, LinkedKey, Linked>,
+    pub(super) endings: Array<MapData, Endings>,
     pub(super) patterns: ArrayOfMaps<MapData, Array<MapData, Patterns>>,
     /// The same, for what aya has no call for.
     pub(super) patterns_raw: MapData,
@@ -93,6 +94,7 @@ impl Maps {
             patterns: map(dir, "PATTERNS")?,
             patterns_raw: MapData::from_pin(dir.join("PATTERNS"))
                 .map_err(EngineError::map("PATTERNS"))?,
+            endings: map(dir, "ENDINGS")?,
             devices: map(dir, "DEVICES")?,
             ptys: map(dir, "PTYS")?,
             sockets: map(dir, "SOCKETS")?,

@@ -10,6 +10,7 @@ use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, LONG_NAME, LinkedKey, LongEdgeKey, RootKey, SHORT_NAME,
 };
+use sandbox_common::pattern::Endings;
 use sandbox_common::subject::{NO_PATTERNS, PATTERN_SETS};
 use std::collections::{HashMap, HashSet};
 
@@ -60,6 +61,10 @@ impl Engine {
         let place = self.take_place(slot)?;
         let mut entry = Array::create(1, 0).map_err(&error)?;
         entry.set(0, **patterns, 0).map_err(&error)?;
+        self.maps
+            .endings
+            .set(place, Endings::of(patterns), 0)
+            .map_err(EngineError::map("ENDINGS"))?;
         self.maps.patterns.set(place, &entry, 0).map_err(&error)?;
         Ok(place)
     }

@@ -9,6 +9,7 @@ use super::rule::{Kind, Step};
 use super::{compile, load_text};
 use crate::kernel::mounts::{Components, MountTable};
 use proptest::prelude::*;
+use sandbox_common::pattern::Endings;
 use std::fmt::Write as _;
 
 #[test]
@@ -384,6 +385,28 @@ proptest! {
         }
     }
 
+    /// What the ends of a name rule out, no automaton finds; and they rule out most.
+    #[test]
+    fn endings_rule_out_no_match(
+        globs in proptest::collection::vec(component(), 1..6),
+        names in proptest::collection::vec(bytes(), 20),
+    ) {
+        let list: Vec<String> = globs.iter().filter(|glob| **glob != "**")
+            .map(|glob| format!("**/{glob}")).collect();
+        let sandbox = compiled(&format!("read.deny = {list:?}"), ONE);
+        let Some(patterns) = &sandbox.policy.patterns else { return Ok(()) };
+        let endings = Endings::of(patterns);
+        let none = usize::from(patterns.cells[patterns.pairs as usize]);
+        for name in names.iter().filter(|name| name.len() > 1) {
+            let pair = |at: usize| u16::from_le_bytes([name[at], name[at + 1]]);
+            prop_assert!(
+                endings.may_match(pair(0), pair(name.len() - 2))
+                    || patterns.classify(name, false) == none,
+                "{:?} with {:?}", name, list
+            );
+        }
+    }
+
     /// A folded glob matches the folded name wherever the glob matches the name.
     #[test]
     fn folding_loses_no_match(glob in component(), name in bytes()) {
@@ -396,6 +419,22 @@ proptest! {
         let plain = Glob::literal(&name);
         prop_assert!(plain.folded().matches(&folded(&name)));
     }
+}
+
+#[test]
+fn endings_leave_few_names_to_the_automata() {
+    let sandbox = compiled("read.deny = ['**/.env', '**/.env.*', '**/*.pem', '**/id_*']", ONE);
+    let endings = Endings::of(sandbox.policy.patterns.as_ref().unwrap());
+    let may_match = |name: &[u8; 6]| {
+        endings.may_match(
+            u16::from_le_bytes([name[0], name[1]]),
+            u16::from_le_bytes([name[4], name[5]]),
+        )
+    };
+    assert!(may_match(b".env.x") && may_match(b"id_rsa") && may_match(b"ca.pem"));
+    let plain = |name: &&[u8; 6]| !may_match(name);
+    let names = [b"lib.rs", b"a.json", b"main.c", b"README", b"x.html", b"mod.rs", b"t.conf"];
+    assert_eq!(names.iter().copied().filter(plain).count(), names.len());
 }
 
 #[test]

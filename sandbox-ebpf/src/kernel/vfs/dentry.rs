@@ -55,10 +55,10 @@ impl Dentry {
         load(embedded(self.0, &LAYOUT.dentry_name), &LAYOUT.qstr_name)
     }
 
-    /// The first eight bytes of its name, and the eight that the last lies in, lowest first; what is beyond
-    /// the name is undefined. `None` where it is longer than 32 bytes or does not lie in the dentry itself.
+    /// The first two bytes of its name and the last two, the earlier one lower. `None` where it has only one,
+    /// is longer than 32 bytes, or does not lie in the dentry itself.
     #[inline(always)]
-    pub(crate) fn ends(self, len: u32) -> Option<(u64, u64)> {
+    pub(crate) fn ends(self) -> Option<(u16, u16)> {
         let name = embedded(self.0, &LAYOUT.dentry_short_name);
         if self.name_address() != name as u64 {
             return None;
@@ -66,13 +66,29 @@ impl Dentry {
         // SAFETY: within the 32 bytes that it has at least, by constants, as the verifier wants it.
         let word = |at: usize| unsafe { name.byte_add(at).cast::<u64>().read_volatile() };
         let first = word(0);
-        match len.wrapping_sub(1) >> 3 {
-            0 => Some((first, first)),
-            1 => Some((first, word(8))),
-            2 => Some((first, word(16))),
-            3 => Some((first, word(24))),
-            _ => None,
-        }
+        // Where the last but one lies.
+        let at = self.name_len().wrapping_sub(2);
+        let last = match at >> 3 {
+            0 => first,
+            1 => word(8),
+            2 => word(16),
+            3 => word(24),
+            _ => return None,
+        };
+        let shift = 8 * (at & 7);
+        let last = if shift < 56 {
+            last >> shift
+        } else {
+            // The last one is the first of the next word.
+            let next = match at >> 3 {
+                0 => word(8),
+                1 => word(16),
+                2 => word(24),
+                _ => return None,
+            };
+            last >> 56 | next << 8
+        };
+        Some((first as u16, last as u16))
     }
 
     /// The address as a number, for [`DentryAddress`].
