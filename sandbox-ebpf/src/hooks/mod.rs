@@ -44,10 +44,18 @@ fn member(
         return verdict;
     }
     let Some(member) = subject::current() else { return 0 };
-    let Some(state) = member.state() else {
-        return finish::task(hook, &member, Decision::deny(Reason::NoMemory, Access::empty()));
-    };
-    judge(&member, state)
+    match memory(hook, &member) {
+        Ok(state) => judge(&member, state),
+        Err(verdict) => verdict,
+    }
+}
+
+/// A member's own memory, or what it hears for want of it.
+#[inline(always)]
+fn memory<'a>(hook: Hook, member: &Member) -> Result<&'a mut TaskState, i32> {
+    member.state().ok_or_else(|| {
+        finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::empty()))
+    })
 }
 
 /// The common case: one object, one access.
@@ -63,13 +71,16 @@ fn object(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dentry, wanted:
     {
         return 0;
     }
-    member(ctx, previous, hook, |member, state| {
-        if seat.is_none() && path::quick::permits_now(member, dentry, dentry.inode(), wanted) {
-            return 0;
-        }
-        let place = path::place(state, member, dentry);
-        finish::path(hook, member, decide::access(place, wanted), dentry)
-    })
+    let Some(member) = subject::current() else { return 0 };
+    if seat.is_none() && path::quick::permits_now(&member, dentry, dentry.inode(), wanted) {
+        return 0;
+    }
+    let state = match memory(hook, &member) {
+        Ok(state) => state,
+        Err(verdict) => return verdict,
+    };
+    let place = path::place(state, &member, dentry);
+    finish::path(hook, &member, decide::access(place, wanted), dentry)
 }
 
 /// What no session may do, whatever its policy.

@@ -161,34 +161,42 @@ fn over(
     dentry: Dentry,
     directory: Dentry,
 ) -> u32 {
+    if over_plain(subject, place, dentry, directory) {
+        return 0;
+    }
     if place.below.depth >= WALK_DEPTH as u32 {
         return Reason::TooDeep as u32;
     }
     place.below.depth += 1;
-    if !step::speaks(place) {
-        rights(&mut place.own, &raw const place.below.rights);
-        return 0;
-    }
-    let compare = fold::compare(directory);
-    if place.below.edges == 0
-        && compare == fold::EXACTLY
-        && quick::is_plain(subject.patterns, dentry)
-    {
-        let Some(patterns) = step::patterns(subject.patterns) else {
-            return Reason::Unreadable as u32;
-        };
-        step::unmatched(patterns, place);
-        return 0;
-    }
-    key.slot = compare;
+    key.slot = fold::compare(directory);
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
 }
 
-/// What a directory passes on, by way of its parent, where the cache knows that: most new ones lie in one that
-/// was seen before. Enters it, in the epoch of `cached`; true where it is found.
+/// The same where no rule speaks of the object's name. False, and nothing is changed, where one may.
+#[inline(always)]
+fn over_plain(subject: &Subject, place: &mut Place, dentry: Dentry, directory: Dentry) -> bool {
+    if place.below.depth >= WALK_DEPTH as u32 || place.below.edges != 0 {
+        return false;
+    }
+    if place.below.pattern == 0 {
+        rights(&mut place.own, &raw const place.below.rights);
+    } else {
+        if fold::compare(directory) != fold::EXACTLY || !quick::is_plain(subject.patterns, dentry) {
+            return false;
+        }
+        let Some(patterns) = step::patterns(subject.patterns) else { return false };
+        step::unmatched(patterns, place);
+    }
+    place.below.depth += 1;
+    true
+}
+
+/// What a directory passes on, by way of its parent, where the cache knows that and no rule speaks of its name:
+/// most new ones lie in one that was seen before. Enters it, in the epoch of `cached`; true where it is found.
+/// No [`step`] from here, for which there is no stack left.
 #[inline(never)]
 fn from_parent(
-    key: &mut LongEdgeKey,
+    memory: &mut LongEdgeKey,
     subject: &Subject,
     directory: Dentry,
     cached: &mut Key,
@@ -197,12 +205,12 @@ fn from_parent(
     let parent = directory.parent();
     if parent.0 == directory.0
         || !cache::get(cached, parent, &mut place.below)
-        || over(key, subject, place, directory, parent) != 0
+        || !over_plain(subject, place, directory, parent)
     {
         return false;
     }
     let inode = directory.inode();
-    cached.number(key);
+    cached.number(memory);
     cached.name(inode.number(), inode.generation());
     cache::put(cached, inode.links(), &place.below, step::plain(subject, &place.below));
     true
