@@ -85,6 +85,9 @@ pub struct Patterns {
 
 /// Words of each half of [`Endings`].
 const ENDING_WORDS: usize = 8;
+/// Bits of each half.
+const ENDING_BITS: u32 = 512;
+const _: () = assert!(ENDING_WORDS * 64 == ENDING_BITS as usize);
 
 /// Value of map `ENDINGS`: what the automata come to after two bytes, without regard to which. A bit for some
 /// pairs of bytes each: those that a name may begin with, and end with, which a glob matches.
@@ -103,7 +106,7 @@ pub struct Endings {
 #[inline(always)]
 const fn bit(pair: u16) -> u32 {
     // Odd, its bits well mixed (the fraction of the golden ratio); the upper 9 of 16.
-    (pair as u32 * 0x9e37 >> 7) & (ENDING_WORDS as u32 * 64 - 1)
+    ((pair as u32 * 0x9e37) >> 7) & (ENDING_BITS - 1)
 }
 
 impl Endings {

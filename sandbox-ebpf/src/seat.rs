@@ -77,9 +77,9 @@ pub(crate) fn take(member: &Member) -> Option<Seat> {
     let born = task.born();
     let (slot, patterns) = (member.subject.slot, member.subject.patterns);
     let of = u64::from(patterns) << 32 | u64::from(slot);
-    let seat = place(born);
+    let words = place(born);
     // SAFETY: within the seat.
-    let set = |at: usize, word: u64| unsafe { ptr::write_volatile(seat.add(at), word) };
+    let set = |at: usize, word: u64| unsafe { ptr::write_volatile(words.add(at), word) };
     set(0, task.address());
     set(1, born);
     set(2, generation);

@@ -56,10 +56,10 @@ pub(crate) fn permits(
     if above.node != 0 || above.depth >= WALK_DEPTH as u32 {
         return false;
     }
-    if above.pattern != 0 {
-        if fold::compare(directory) != fold::EXACTLY || !is_plain(seat.patterns, dentry) {
-            return false;
-        }
+    if above.pattern != 0
+        && (fold::compare(directory) != fold::EXACTLY || !is_plain(seat.patterns, dentry))
+    {
+        return false;
     }
     wanted().bits() & !above.plain == 0
 }
