@@ -88,7 +88,7 @@ impl Hand {
         while self.lines + BEHIND < denials {
             let from = self.told.len();
             self.events.read_to_end(&mut self.told)?;
-            self.lines += self.told[from..].iter().filter(|byte| **byte == b'\n').count();
+            self.lines += self.told[from..].split(|byte| *byte == b'\n').count() - 1;
             let lines = self.lines;
             ensure!(since.elapsed() < PATIENCE, "only {lines} events of {denials} denials came");
             std::thread::sleep(Duration::from_millis(1));
@@ -110,8 +110,8 @@ impl Hand {
         let mut events = Vec::new();
         for line in self.told.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let event = serde_json::from_slice(line);
-            let event = event
-                .with_context(|| format!("an event is no JSON: {}", line.escape_ascii()))?;
+            let event =
+                event.with_context(|| format!("an event is no JSON: {}", line.escape_ascii()))?;
             events.extend(Told::of(&event));
         }
         Ok(events)

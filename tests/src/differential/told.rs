@@ -135,7 +135,8 @@ pub(crate) fn disagreement<'a>(notes: &'a [Note], events: &[Told]) -> Option<(&'
         }
         if now.is_empty() {
             let next = had.last().and_then(|at| events.get(*at));
-            let next = next.map_or("there is none".to_owned(), |event| format!("the next: {event}"));
+            let next =
+                next.map_or("there is none".to_owned(), |event| format!("the next: {event}"));
             return Some((note, format!("no event gives the cause {:?}; {next}", note.causes)));
         }
         had = now;
