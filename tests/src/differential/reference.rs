@@ -6,12 +6,15 @@
 
 use super::model::{Last, Lost, Model, Name, Names, Spot, Target, followed};
 use super::operation::{Action, Op};
+use super::told::joined;
 use sandbox_userspace::kernel::mounts::{Components, to_components};
+use sandbox_userspace::policy::decide::{self, Decision};
 use sandbox_userspace::policy::expand::{Placed, expand};
-use sandbox_userspace::policy::rule::{Defaults, Kind, Step};
-use sandbox_userspace::policy::{Context, decide, load_text};
-use std::collections::BTreeSet;
+use sandbox_userspace::policy::rule::{Defaults, Kind, Origin, Step};
+use sandbox_userspace::policy::{Context, load_text};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
 /// The verdict on an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,12 @@ impl Say {
 pub(crate) struct Rules {
     placed: Vec<Placed>,
     defaults: Defaults,
+    /// What each number stands for.
+    names: Rc<BTreeMap<u32, RuleName>>,
 }
+
+/// Key and text of a rule, as events have them.
+pub(crate) type RuleName = (String, String);
 
 /// Those that matter in one zone.
 #[derive(Clone, Debug)]
@@ -54,6 +62,8 @@ pub(crate) struct Reference {
     spelled: Rules,
     /// The zone's root.
     zone: Components,
+    /// What is mounted beneath it, by absolute paths.
+    points: Vec<Components>,
 }
 
 /// Reads and resolves a policy as `sandbox run` does in a workspace.
@@ -66,7 +76,9 @@ pub(crate) fn resolved(policy: &str, workspace: &Path) -> Result<Rules, String> 
     };
     let policy = load_text("policy", policy.to_owned()).map_err(|error| error.to_string())?;
     let placed = expand(&policy, &context).map_err(|error| error.to_string())?;
-    Ok(Rules { placed, defaults: policy.defaults })
+    let name = |origin: &Origin| (origin.id, (origin.key.to_owned(), origin.text.clone()));
+    let names = Rc::new(policy.origins().map(name).collect());
+    Ok(Rules { placed, defaults: policy.defaults, names })
 }
 
 impl Rules {
@@ -82,18 +94,20 @@ impl Rules {
 
     fn filtered(&self, keep: impl Fn(&&Placed) -> bool) -> Self {
         let placed = self.placed.iter().filter(keep).cloned().collect();
-        Self { placed, defaults: self.defaults }
+        Self { placed, defaults: self.defaults, names: Rc::clone(&self.names) }
     }
 }
 
 impl Reference {
     /// Keeps those of the rules that can speak of something in the zone.
-    pub(crate) fn new(rules: &Rules, zone: &Path) -> Self {
+    pub(crate) fn new(rules: &Rules, zone: &Path, model: &Model) -> Self {
         let zone = to_components(zone);
+        let mounts = model.mounts.iter().skip(1);
+        let points = mounts.map(|mount| [zone.as_slice(), &mount.point].concat()).collect();
         let rules =
             rules.filtered(|rule| rule.path.starts_with(&zone) || zone.starts_with(&rule.path));
         let spelled = rules.filtered(|rule| rule.tail.is_empty());
-        Self { rules, spelled, zone }
+        Self { rules, spelled, zone, points }
     }
 
     fn absolute(&self, view: &[Name]) -> Components {
@@ -116,7 +130,7 @@ impl Reference {
             // Covered by a mount: what of it can be done is hardly anything.
             return Say::Unsure;
         }
-        let open = views.iter().filter(|view| self.allow_across(rules, model, kind, view)).count();
+        let open = views.iter().filter(|view| self.decide(rules, kind, view).allow).count();
         if open == 0 || open == views.len() {
             return Say::of(open > 0);
         }
@@ -136,13 +150,23 @@ impl Reference {
         if named || matched { Say::Unsure } else { Say::Deny }
     }
 
-    /// Whether an object may be accessed so, by its absolute path: a pattern that allows never reaches
-    /// across a mount point.
-    fn allow_across(&self, rules: &Rules, model: &Model, kind: Kind, view: &[Name]) -> bool {
-        let points: Vec<Components> =
-            model.mounts.iter().skip(1).map(|mount| self.absolute(&mount.point)).collect();
-        let points: Vec<&[Name]> = points.iter().map(Vec::as_slice).collect();
-        decide::path_across(&rules.placed, rules.defaults, kind, view, &points).allow
+    /// The verdict on an object by its absolute path: a pattern that allows never reaches across a mount
+    /// point.
+    fn decide(&self, rules: &Rules, kind: Kind, view: &[Name]) -> Decision {
+        let points: Vec<&[Name]> = self.points.iter().map(Vec::as_slice).collect();
+        decide::path_across(&rules.placed, rules.defaults, kind, view, &points)
+    }
+
+    /// Every absolute path at which a place is seen.
+    pub(crate) fn paths(&self, model: &Model, spot: &Spot) -> Vec<Vec<u8>> {
+        model.views(spot).iter().map(|view| joined(&self.absolute(view))).collect()
+    }
+
+    /// What closes a place by any of the paths at which it is seen; `None` is the default.
+    pub(crate) fn closing(&self, model: &Model, spot: &Spot, kind: Kind) -> Vec<Option<RuleName>> {
+        let decide = |view: Names| self.decide(&self.rules, kind, &self.absolute(&view));
+        let denials = model.views(spot).into_iter().map(decide).filter(|decision| !decision.allow);
+        denials.map(|decision| self.rules.names.get(&decision.rule).cloned()).collect()
     }
 
     fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {

@@ -1,19 +1,19 @@
 //! A round: one session, several zones with rules of their own, and operations in turn.
 
 use super::generate;
+use super::hand::Hand;
 use super::model::Model;
 use super::operation::{Action, Op, at};
 use super::reference::{self, Reference, Rules, Say};
 use super::rules::{Language, Line};
+use super::told::{self, Note, Told};
 use super::twin;
-use crate::harness::{Ground, PATIENCE, probe_words, sandbox, wait};
-use anyhow::{Context as _, bail, ensure};
+use crate::harness::Ground;
+use anyhow::{bail, ensure};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufReader, Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Operations that are on their way to the member at a time.
 const BATCH: usize = 1000;
@@ -36,6 +36,8 @@ pub(crate) struct Disagreement {
     /// What the bystander got.
     bystander: i32,
     member: i32,
+    /// What is wrong with the events about it, where both ended as they should.
+    told: Option<String>,
 }
 
 impl fmt::Display for Disagreement {
@@ -50,7 +52,8 @@ impl fmt::Display for Disagreement {
             Say::Unsure => "the reference leaves open",
         };
         let (bystander, member) = (word(self.bystander), word(self.member));
-        write!(f, "{:?}: {say}; the bystander: {bystander}; the member: {member}", self.op)
+        write!(f, "{:?}: {say}; the bystander: {bystander}; the member: {member}", self.op)?;
+        self.told.iter().try_for_each(|told| write!(f, "; {told}"))
     }
 }
 
@@ -107,6 +110,8 @@ struct Zone {
     member: PathBuf,
     bystander: PathBuf,
     done: Vec<Op>,
+    /// What there may be events about.
+    notes: Vec<Note>,
     scripted: std::vec::IntoIter<Op>,
     finding: Option<Disagreement>,
 }
@@ -117,11 +122,13 @@ struct Waiting {
     at: usize,
     say: Option<Say>,
     errno: i32,
+    /// What may be told of it, where it is denied.
+    note: Option<Note>,
 }
 
 /// One session over the zones of `cases`.
 pub(crate) struct Round {
-    ground: Ground,
+    pub(crate) ground: Ground,
     zones: Vec<Zone>,
     language: Language,
     pub(crate) policy: String,
@@ -166,11 +173,12 @@ impl Round {
             zones.push(Zone {
                 model,
                 // Filled below: the rules are resolved against the trees.
-                reference: Reference::new(&Rules::default(), &member),
+                reference: Reference::new(&Rules::default(), &member, &Model::new()),
                 named: case.rules.iter().map(|line| line.example.clone()).collect(),
                 member,
                 bystander,
                 done: Vec::new(),
+                notes: Vec::new(),
                 scripted: case.ops.clone().into_iter(),
                 finding: None,
             });
@@ -189,26 +197,25 @@ impl Round {
         let policy = language.policy(&lines);
         let rules = reference::resolved(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
         for zone in &mut zones {
-            zone.reference = Reference::new(&rules, &zone.member);
+            zone.reference = Reference::new(&rules, &zone.member, &zone.model);
         }
         let counts = Counts::default();
         Ok(Self { ground, zones, language: language.clone(), policy, counts })
     }
 
-    /// Performs the scripted operations of every zone, or `count` random ones where there is an `rng`.
+    /// Performs the scripted operations of every zone, or random ones where there is an `rng`, until
+    /// `count` were judged.
     pub(crate) fn run(&mut self, mut rng: Option<&mut Rng>, count: u64) -> anyhow::Result<()> {
-        let mut member = Member::start(self)?;
-        let mut left = count;
+        let mut member = Hand::of(self)?;
+        let mut under_way: Option<Vec<Waiting>> = None;
         loop {
+            // The next batch is thought out while the member is at the last.
             let mut batch = Vec::new();
             let mut waiting = Vec::new();
             while waiting.len() < BATCH {
                 let next = match rng.as_deref_mut() {
-                    Some(_) if left == 0 => None,
-                    Some(rng) => {
-                        left -= 1;
-                        Some(self.random(rng))
-                    }
+                    Some(_) if self.counts.total() >= count => None,
+                    Some(rng) => Some(self.random(rng)),
                     None => self.scripted(),
                 };
                 let Some((zone, op)) = next else { break };
@@ -217,18 +224,25 @@ impl Round {
                     waiting.push(expected);
                 }
             }
+            if let Some(expected) = under_way.take() {
+                let answers = member.answers(expected.len())?;
+                for (expected, answer) in expected.into_iter().zip(answers) {
+                    self.compare(expected, answer);
+                }
+                if rng.is_some() && self.zones.iter().any(|zone| zone.finding.is_some()) {
+                    break;
+                }
+                let denials = self.zones.iter().flat_map(|zone| &zone.notes);
+                member.keep_up(denials.filter(|note| note.must).count())?;
+            }
             if waiting.is_empty() {
                 break;
             }
-            let answers = member.perform(&batch, waiting.len())?;
-            for (expected, answer) in waiting.into_iter().zip(answers) {
-                self.compare(&expected, answer);
-            }
-            if rng.is_some() && self.zones.iter().any(|zone| zone.finding.is_some()) {
-                break;
-            }
+            member.send(&batch)?;
+            under_way = Some(waiting);
         }
-        member.finish()?;
+        let events = member.finish()?;
+        self.compare_events(&events);
         self.compare_trees()
     }
 
@@ -252,6 +266,9 @@ impl Round {
             self.counts.unsure += 1;
             return Ok(None);
         }
+        let note = say
+            .filter(|say| matches!(say, Say::Deny | Say::DenyAndLeave))
+            .map(|_| Note::of(&zone.reference, &zone.model, op, zone.done.len()));
         let errno = twin::perform(&zone.bystander, &zone.model, op, say.unwrap_or(Say::Allow))?;
         if errno == 0 {
             let Some(say) = say else {
@@ -268,10 +285,10 @@ impl Round {
             _ => 0,
         }] += 1;
         zone.done.push(op.clone());
-        Ok(Some(Waiting { zone: index, at: zone.done.len() - 1, say, errno }))
+        Ok(Some(Waiting { zone: index, at: zone.done.len() - 1, say, errno, note }))
     }
 
-    fn compare(&mut self, expected: &Waiting, member: i32) {
+    fn compare(&mut self, expected: Waiting, member: i32) {
         let refused = matches!(member, libc::EACCES | libc::EPERM);
         let same = member == expected.errno;
         let right = match expected.say {
@@ -279,6 +296,10 @@ impl Round {
             Some(_) => refused || (same && expected.errno != 0),
         };
         let zone = &mut self.zones[expected.zone];
+        if let Some(note) = expected.note {
+            // What fails for everyone may fail before anybody is asked.
+            zone.notes.push(note.ended(refused && !same, expected.errno, member));
+        }
         if right || zone.finding.is_some() {
             return;
         }
@@ -288,7 +309,25 @@ impl Round {
             say: expected.say.unwrap_or(Say::Allow),
             bystander: expected.errno,
             member,
+            told: None,
         });
+    }
+
+    /// The events about each zone must explain what was refused there, one by one and in turn.
+    fn compare_events(&mut self, events: &[Told]) {
+        for zone in self.zones.iter_mut().filter(|zone| zone.finding.is_none()) {
+            let about = events.iter().filter(|told| told.is_of(&zone.member, &zone.notes));
+            let about: Vec<Told> = about.cloned().collect();
+            let Some((note, told)) = told::disagreement(&zone.notes, &about) else { continue };
+            zone.finding = Some(Disagreement {
+                at: note.at,
+                op: zone.done[note.at].clone(),
+                say: Say::Deny,
+                bystander: note.bystander,
+                member: note.member,
+                told: Some(told),
+            });
+        }
     }
 
     /// What was done must have had the same effects, and what was refused none.
@@ -309,77 +348,5 @@ impl Round {
     /// What was found in each zone, and what had been done there.
     pub(crate) fn findings(&self) -> impl Iterator<Item = (Option<&Disagreement>, &[Op])> {
         self.zones.iter().map(|zone| (zone.finding.as_ref(), zone.done.as_slice()))
-    }
-}
-
-/// The member: a probe in a session, which performs batches.
-struct Member {
-    keeper: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    errors: PathBuf,
-}
-
-impl Member {
-    fn start(round: &Round) -> anyhow::Result<Self> {
-        let policy = round.ground.papers("policy.toml");
-        std::fs::write(&policy, &round.policy).context("writing the policy")?;
-        let errors = round.ground.papers("stderr");
-        let workspace = round.ground.workspace();
-        let mut command = Command::new(sandbox());
-        command.args(["run", "--quiet", "--policy"]).arg(&policy).arg("--workspace");
-        command.arg(workspace.path()).arg("--").args(probe_words(&["batches"])?);
-        command.arg(workspace.path()).current_dir(workspace.path()).env("HOME", "/root");
-        let mut keeper = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(&errors)?)
-            .spawn()
-            .with_context(|| format!("starting {command:?}"))?;
-        let input = keeper.stdin.take();
-        let output = BufReader::new(keeper.stdout.take().context("no standard output")?);
-        Ok(Self { keeper, input, output, errors })
-    }
-
-    /// The error numbers of `count` operations, 0 for success.
-    fn perform(&mut self, batch: &[u8], count: usize) -> anyhow::Result<Vec<i32>> {
-        let input = self.input.as_mut().context("the member was dismissed")?;
-        let length = u32::try_from(batch.len())?.to_le_bytes();
-        let mut answers = vec![0; count * 4];
-        let talk = input
-            .write_all(&length)
-            .and_then(|()| input.write_all(batch))
-            .and_then(|()| input.flush())
-            .and_then(|()| self.output.read_exact(&mut answers));
-        if let Err(error) = talk {
-            let status = wait(&mut self.keeper, PATIENCE)?;
-            let said = std::fs::read_to_string(&self.errors).unwrap_or_default();
-            bail!("the member ended ({status:?}): {error}\n{said}");
-        }
-        let numbers = answers.chunks_exact(4);
-        Ok(numbers.map(|n| i32::from_le_bytes([n[0], n[1], n[2], n[3]])).collect())
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.input = None;
-        // Detaching takes a grace period a hook, on a machine that may be starved.
-        let status = wait(&mut self.keeper, PATIENCE * 5)?;
-        let said = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        ensure!(
-            status.is_some_and(|status| status.success()),
-            "`sandbox run` ended with {status:?}\n{said}"
-        );
-        Ok(())
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.input = None;
-        if !matches!(wait(&mut self.keeper, PATIENCE), Ok(Some(_))) {
-            // The test has failed already; the next one needs a free machine.
-            let _ = self.keeper.kill();
-            let _ = self.keeper.wait();
-        }
     }
 }
