@@ -8,6 +8,7 @@ mod devices;
 mod doctor;
 mod engine;
 mod folding;
+mod fuse;
 mod guards;
 mod layers;
 mod leaving;
@@ -29,6 +30,7 @@ mod preemption;
 mod prerequisites;
 mod running;
 mod sockets;
+mod subvolumes;
 mod superblocks;
 mod surface;
 mod unix;
@@ -55,6 +57,8 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         attributes::ROWS,
         passing::ROWS,
         overlays::ROWS,
+        fuse::ROWS,
+        subvolumes::ROWS,
         guards::ROWS,
         leaving::ROWS,
         daemons::ROWS,
@@ -93,6 +97,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         attributes::trials(),
         passing::trials(),
         overlays::trials(),
+        fuse::trials(),
+        subvolumes::trials(),
         guards::trials(),
         leaving::trials(),
         outsiders::trials(),
