@@ -166,7 +166,7 @@ impl Round {
             zones.push(Zone {
                 model,
                 // Filled below: the rules are resolved against the trees.
-                reference: Reference::new(&Rules::default(), &member),
+                reference: Reference::new(&Rules::default(), &member, &Model::new()),
                 named: case.rules.iter().map(|line| line.example.clone()).collect(),
                 member,
                 bystander,
@@ -189,7 +189,7 @@ impl Round {
         let policy = language.policy(&lines);
         let rules = reference::resolved(&policy, workspace.path()).map_err(anyhow::Error::msg)?;
         for zone in &mut zones {
-            zone.reference = Reference::new(&rules, &zone.member);
+            zone.reference = Reference::new(&rules, &zone.member, &zone.model);
         }
         let counts = Counts::default();
         Ok(Self { ground, zones, language: language.clone(), policy, counts })

@@ -16,10 +16,8 @@ use std::time::{Duration, SystemTime};
 const READ_DENY: &str = "files.read.deny";
 const KEY: &str = "${WORKSPACE}/shown/key";
 
-pub(super) const ROWS: &[(&str, &str)] = &[
-    ("A24", "fuse::rules_hold_in_a_known_one"),
-    ("A24", "fuse::an_unknown_one_shows_nothing"),
-];
+pub(super) const ROWS: &[(&str, &str)] =
+    &[("A24", "fuse::rules_hold_in_a_known_one"), ("A24", "fuse::an_unknown_one_shows_nothing")];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -89,14 +87,7 @@ impl Filesystem for Shown {
         reply.data(&CONTENT[from..]);
     }
 
-    fn readdir(
-        &mut self,
-        _: &Request<'_>,
-        _: u64,
-        _: u64,
-        offset: i64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&mut self, _: &Request<'_>, _: u64, _: u64, offset: i64, mut reply: ReplyDirectory) {
         let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
         for ((ino, next), name) in (2..).zip(1..).zip(FILES).skip(skipped) {
             if reply.add(ino, next, FileType::RegularFile, name) {

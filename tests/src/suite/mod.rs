@@ -13,6 +13,7 @@ mod guards;
 mod layers;
 mod leaving;
 mod limits;
+mod links;
 mod listen;
 mod lsm;
 mod many;
@@ -49,6 +50,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         objects::ROWS,
         writes::ROWS,
         aliases::ROWS,
+        links::ROWS,
         superblocks::ROWS,
         folding::ROWS,
         moves::ROWS,
@@ -88,6 +90,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         engine::trials(),
         objects::trials(),
         aliases::trials(),
+        links::trials(),
         superblocks::trials(),
         folding::trials(),
         writes::trials(),
