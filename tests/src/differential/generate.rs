@@ -317,48 +317,47 @@ pub(crate) fn operation(
     named: &[Vec<u8>],
     language: &Language,
 ) -> Op {
-    let kind = rng.u32(0..100);
-    // Something that may be there, or that may be new.
-    let first = path(rng, model, named, matches!(kind, 38..45 | 48..61));
-    let op = |action| Op::new(action, first.clone());
-    let open = |flags: i32| {
+    let mut at = |fresh| path(rng, model, named, fresh);
+    let (there, other, new) = (at(false), at(false), at(true));
+    let op = |action, path: &Vec<u8>| Op::new(action, path.clone());
+    let open = |path: &Vec<u8>, flags: i32| {
         let flags = flags | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        Op::new(Action::Open, first.clone()).number(flags.cast_unsigned())
+        Op::new(Action::Open, path.clone()).number(flags.cast_unsigned())
     };
-    match kind {
-        0..22 => open(libc::O_RDONLY),
-        22..31 => open(libc::O_WRONLY),
-        31..35 => open(libc::O_RDWR),
-        35..38 => open(libc::O_TRUNC | rng.i32(0..=2)),
+    match rng.u32(0..100) {
+        0..22 => open(&there, libc::O_RDONLY),
+        22..31 => open(&there, libc::O_WRONLY),
+        31..35 => open(&there, libc::O_RDWR),
+        35..38 => open(&there, libc::O_TRUNC | rng.i32(0..=2)),
         38..45 => {
             let extra = [0, libc::O_EXCL, libc::O_TRUNC, libc::O_NOFOLLOW];
-            open(libc::O_CREAT | rng.i32(0..=2) | extra[rng.usize(0..4)])
+            open(&new, libc::O_CREAT | rng.i32(0..=2) | extra[rng.usize(0..4)])
         }
-        45..46 => open(libc::O_PATH),
-        46..48 => open(libc::O_TMPFILE | rng.i32(1..=2)),
-        48..54 => op(Action::Mkdir),
-        54..57 => op(Action::Mknod),
-        57..61 => aim(rng, model, op(Action::Symlink)),
-        61..67 => op(Action::Link).second(path(rng, model, named, true)),
+        45..46 => open(&there, libc::O_PATH),
+        46..48 => open(&there, libc::O_TMPFILE | rng.i32(1..=2)),
+        48..54 => op(Action::Mkdir, &new),
+        54..57 => op(Action::Mknod, &new),
+        57..61 => aim(rng, model, op(Action::Symlink, &new)),
+        61..67 => op(Action::Link, &there).second(new),
         67..80 => {
-            let (flags, fresh) = match rng.u32(0..10) {
-                0..6 => (0, rng.bool()),
-                6 => (libc::RENAME_NOREPLACE, true),
-                _ => (libc::RENAME_EXCHANGE, false),
+            let (flags, to) = match rng.u32(0..10) {
+                0..6 => (0, if rng.bool() { new } else { other }),
+                6 => (libc::RENAME_NOREPLACE, new),
+                _ => (libc::RENAME_EXCHANGE, other),
             };
-            op(Action::Rename).number(flags).second(path(rng, model, named, fresh))
+            op(Action::Rename, &there).number(flags).second(to)
         }
-        80..84 => op(Action::Unlink),
-        84..87 => op(Action::Rmdir),
-        87..89 => op(Action::Truncate),
-        89..91 => op(Action::Chmod).number([0o644, 0o755, 0o700][rng.usize(0..3)]),
-        91..93 => op(Action::Chown).number(rng.u32(0..2)),
+        80..84 => op(Action::Unlink, &there),
+        84..87 => op(Action::Rmdir, &there),
+        87..89 => op(Action::Truncate, &there),
+        89..91 => op(Action::Chmod, &there).number([0o644, 0o755, 0o700][rng.usize(0..3)]),
+        91..93 => op(Action::Chown, &there).number(rng.u32(0..2)),
         93..96 if language.attributes() => match rng.u32(0..3) {
-            0 => op(Action::Times).number(rng.u32(0..2)),
-            1 => op(Action::SetAttribute),
-            _ => op(Action::RemoveAttribute),
+            0 => op(Action::Times, &there).number(rng.u32(0..2)),
+            1 => op(Action::SetAttribute, &there),
+            _ => op(Action::RemoveAttribute, &there),
         },
-        93..99 => op(Action::Execute),
-        _ => op(Action::Stat),
+        93..99 => op(Action::Execute, &there),
+        _ => op(Action::Stat, &there),
     }
 }
