@@ -114,6 +114,24 @@ pub const fn access(place: &Place, wanted: Access) -> Decision {
     Decision::new(denied, rule, reason as u16)
 }
 
+/// May a symbolic link at `place` be followed?
+///
+/// Not where a rule closes for reading what lies at or beneath its name, and no place deeper has rules of its
+/// own: whatever the link leads to is reached by that name, wherever it lies.
+#[inline(always)]
+pub const fn following(place: &Place) -> Decision {
+    if place.fault != 0 {
+        return access(place, Access::READ);
+    }
+    let below = &place.below;
+    let rule = below.rights.rules[0];
+    let open = below.rights.allow & Access::READ.bits() != 0;
+    if open || rule == 0 || below.edges != 0 {
+        return Decision::ALLOW;
+    }
+    Decision::new(Access::READ, rule, Reason::Rule as u16)
+}
+
 /// The rule that took one of these accesses: of several the first that is about reading, running,
 /// connecting, writing.
 #[inline(always)]
@@ -298,6 +316,24 @@ mod tests {
         let fault = Place::fault(Reason::TooDeep);
         assert_eq!(access(&fault, Access::READ).reason, Reason::TooDeep as u16);
         assert!(!linking(&fault, &place(READS, READS | Access::WRITES)).0.allowed());
+    }
+
+    #[test]
+    fn a_link_whose_name_is_closed_is_not_followed() {
+        let hidden = place(Access::WRITES, Access::WRITES);
+        let denied = following(&hidden);
+        assert_eq!((u32::from(denied.denied), denied.rule), (Access::READ.bits(), 3));
+        // What lies beneath counts: `~/.ssh/**` says nothing of `~/.ssh` itself.
+        assert!(!following(&place(READS, Access::WRITES)).allowed());
+        assert!(following(&place(Access::WRITES, READS)).allowed());
+        assert!(following(&place(READS, READS)).allowed());
+        assert!(!following(&Place::fault(Reason::Disconnected)).allowed());
+        let mut other = hidden;
+        other.below.edges = 1;
+        assert!(following(&other).allowed());
+        other = hidden;
+        other.below.rights.rules[0] = 0;
+        assert!(following(&other).allowed());
     }
 
     #[test]

@@ -309,6 +309,8 @@ names! {
         FileReceive = 56 "file_receive",
         /// `security_uring_override_creds`: an `io_uring` request under a registered personality.
         UringOverrideCreds = 57 "uring_override_creds",
+        /// `security_inode_follow_link`: a symbolic link whose own name is closed.
+        InodeFollowLink = 85 "inode_follow_link",
         /// `security_file_send_sigiotask`: a signal that the kernel sends for a descriptor (`F_SETOWN`).
         FileSendSigiotask = 80 "file_send_sigiotask",
         /// `security_key_alloc`: notes the session's own keys, denies only for want of memory.

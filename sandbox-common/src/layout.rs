@@ -92,6 +92,8 @@ layout! {
     file_inode: "file", ["f_inode"], 8;
     file_mode: "file", ["f_mode"], 4;
     file_flags: "file", ["f_flags"], 4;
+    // Since 6.8. Before that the path of a backing file is the one by which it was opened.
+    backing_user_path: "backing_file", ["user_path"], 0, optional;
     path_dentry: "path", ["dentry"], 8;
     dentry_parent: "dentry", ["d_parent"], 8;
     dentry_name: "dentry", ["d_name"], 0;

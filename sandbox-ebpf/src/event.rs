@@ -1,7 +1,7 @@
 //! Records for the ring.
 
 use crate::kernel::task::{self, Task};
-use crate::kernel::vfs::Dentry;
+use crate::kernel::vfs::{DentryAddress, InodeAddress, SuperBlockAddress};
 use crate::maps::{FAULTS, LOST, RINGS};
 use crate::path::{self, Chain, ended};
 use crate::subject::Member;
@@ -80,7 +80,7 @@ fn send<T>(member: &Member, record: *const T, len: u32) {
 ///
 /// A function of its own, to be once in a program and not on the stack of what leads to it.
 #[inline(never)]
-pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentry) -> bool {
+pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: DentryAddress) -> bool {
     let decision = state.decision;
     let chain = path::names(dentry);
     if chain.is_null() {
@@ -89,11 +89,12 @@ pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentr
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
     let inode = dentry.inode();
+    let dev = dentry.superblock().and_then(SuperBlockAddress::dev);
     fill(&mut chain.event.header, Kind::Path, hook, member, decision);
     chain.event.path = PathPayload {
-        dev: dentry.superblock().dev(),
-        rdev: inode.rdev(),
-        mode: inode.mode(),
+        dev: dev.unwrap_or(0),
+        rdev: inode.and_then(InodeAddress::rdev).unwrap_or(0),
+        mode: inode.and_then(InodeAddress::mode).unwrap_or(0),
         len: 0,
         truncated: u32::from(chain.ended != ended::AT_ROOT),
         pad: 0,

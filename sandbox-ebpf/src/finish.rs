@@ -2,7 +2,7 @@
 
 use crate::event;
 use crate::kernel::task::Task;
-use crate::kernel::vfs::Dentry;
+use crate::kernel::vfs::{Dentry, DentryAddress};
 use crate::own;
 use crate::subject::Member;
 use sandbox_common::decide::Decision;
@@ -32,6 +32,30 @@ pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dent
             if own::is_own(member.cgroup, state, dentry) {
                 return 0;
             }
+            event::path(hook, member, state, dentry.address())
+        }
+        None => false,
+    };
+    if !told {
+        event::task(hook, member, decision);
+    }
+    if enforces(member) { -EACCES } else { 0 }
+}
+
+/// For a decision about an object of which only the address is known, and which is nobody's own.
+#[inline(always)]
+pub(crate) fn path_at(
+    hook: Hook,
+    member: &Member,
+    decision: Decision,
+    dentry: DentryAddress,
+) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    let told = match member.state() {
+        Some(state) => {
+            state.decision = decision;
             event::path(hook, member, state, dentry)
         }
         None => false,

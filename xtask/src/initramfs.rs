@@ -62,7 +62,9 @@ pub(crate) fn write(machine: &Machine, path: &Path) -> Result<()> {
     let dep = fs::read_to_string(machine.kernel.modules.join("modules.dep"))
         .with_context(|| format!("no modules.dep in {}", machine.kernel.modules.display()))?;
     let mut list = String::new();
-    for module in Modules::parse(&dep).order(MODULES) {
+    let more = machine.modules.iter().map(String::as_str);
+    let modules: Vec<&str> = MODULES.iter().copied().chain(more).collect();
+    for module in Modules::parse(&dep).order(&modules) {
         let guest = Path::new("/lib/modules").join(module.trim_end_matches(".xz"));
         archive.file(&guest, 0o644, &module_code(&machine.kernel.modules.join(module))?)?;
         writeln!(list, "{}", guest.display())?;

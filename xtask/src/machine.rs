@@ -55,6 +55,8 @@ pub(crate) struct Machine {
     /// In MiB.
     pub(crate) memory: u32,
     pub(crate) copies: Vec<Copied>,
+    /// Kernel modules beside the usual ones.
+    pub(crate) modules: Vec<String>,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -111,6 +113,7 @@ impl Machine {
             timeout: Duration::from_mins(10),
             memory: 2048,
             copies: Vec::new(),
+            modules: Vec::new(),
             command: Vec::new(),
         }
     }
@@ -135,6 +138,7 @@ impl Machine {
     fn boots_with_kvm(&self) -> bool {
         let probe = Self {
             disk: None,
+            modules: Vec::new(),
             copies: Vec::new(),
             cmdline: String::new(),
             command: vec!["/probe".into()],

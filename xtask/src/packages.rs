@@ -13,6 +13,7 @@ pub(crate) const MACHINE: &[Need] =
     &[("qemu-system-x86_64", "qemu-system-x86"), ("setpriv", "util-linux"), ("xz", "xz-utils")];
 pub(crate) const KERNELS: &[Need] =
     &[("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("depmod", "kmod"), ("xz", "xz-utils")];
+pub(crate) const DISKS: &[Need] = &[("mke2fs", "e2fsprogs"), ("mkfs.btrfs", "btrfs-progs")];
 pub(crate) const IMAGE: &[Need] = &[("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs")];
 
 /// Installs what is missing where we may, otherwise says what to install.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,6 +14,7 @@ use crate::build;
 use crate::command::{find, line, progress, run};
 use crate::kernel::SERIES;
 use crate::machine::{Copied, Machine, Outcome};
+use crate::packages;
 use crate::results::Results;
 use crate::tally::Tally;
 use crate::toolchain;
@@ -178,20 +179,34 @@ fn take<'a>(jobs: &'a [Job], next: &AtomicUsize) -> Option<(usize, &'a Job)> {
     jobs.get(place).map(|job| (place, job))
 }
 
-/// An ext4 on which directories can be made to disregard case: the machine has no program that makes one.
-fn casefold() -> Result<Copied> {
-    let host = PathBuf::from("target/vm/casefold.ext4");
+/// Empty file systems that the machine has no program to make: an ext4 on which directories can be made to
+/// disregard case, and the smallest btrfs.
+fn disks() -> Result<Vec<Copied>> {
+    packages::ensure(packages::DISKS)?;
+    let ext4 = ["-q", "-t", "ext4", "-O", "casefold,^has_journal", "-E", "encoding=utf8"];
+    let btrfs = ["-q", "--mixed", "--metadata", "single", "--data", "single"];
+    Ok(vec![
+        disk("casefold.ext4", 2 << 20, "mke2fs", &ext4)?,
+        disk("empty.btrfs", 24 << 20, "mkfs.btrfs", &btrfs)?,
+    ])
+}
+
+fn disk(name: &str, bytes: u64, program: &str, arguments: &[&str]) -> Result<Copied> {
+    let host = Path::new("target/vm").join(name);
     if !host.exists() {
-        let mut make = Command::new(find("mke2fs").context("no mke2fs: install e2fsprogs")?);
-        make.args(["-q", "-t", "ext4", "-O", "casefold,^has_journal", "-E", "encoding=utf8"]);
-        // A fresh checkout has no such directory yet, and mke2fs makes none.
+        // A fresh checkout has no such directory yet.
         fs::create_dir_all("target/vm").context("making target/vm")?;
         // Whoever else makes it at the same time makes the same.
         let new = host.with_extension(std::process::id().to_string());
-        run(make.arg(&new).arg("2M"))?;
-        fs::rename(&new, &host).context("naming the image of the ext4 without regard to case")?;
+        let make = || -> Result<()> {
+            fs::File::create(&new)?.set_len(bytes)?;
+            let program = find(program).with_context(|| format!("no {program}"))?;
+            run(Command::new(program).args(arguments).arg(&new))?;
+            Ok(fs::rename(&new, &host)?)
+        };
+        make().with_context(|| format!("making {}", host.display()))?;
     }
-    Ok(Copied { host, guest: "/var/casefold.ext4".into() })
+    Ok(Copied { host, guest: Path::new("/var").join(name) })
 }
 
 /// One suite with one kernel.
@@ -213,9 +228,10 @@ impl Job {
     ) -> Result<Self> {
         let program = suite.program();
         let command = std::iter::once(program).chain(filter);
-        let copies = if suite == Suite::Kernel { vec![casefold()?] } else { Vec::new() };
+        let is_kernel = suite == Suite::Kernel;
         let machine = Machine {
-            copies,
+            copies: if is_kernel { disks()? } else { Vec::new() },
+            modules: if is_kernel { vec!["btrfs".to_owned()] } else { Vec::new() },
             command: command.map(Into::into).collect(),
             timeout: Duration::from_secs(args.timeout),
             cmdline: way.1.to_owned(),

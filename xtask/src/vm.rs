@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Copy a file or directory into the machine; repeatable
     #[arg(long = "copy", value_name = "HOST:GUEST", value_parser = parse_copy)]
     copies: Vec<Copied>,
+    /// Load another kernel module too, as the tests of btrfs need it; repeatable
+    #[arg(long = "module", value_name = "NAME")]
+    modules: Vec<String>,
     /// Use the programs in target/dist as they are
     #[arg(long)]
     no_build: bool,
@@ -68,6 +71,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         timeout: Duration::from_secs(args.timeout),
         memory: args.memory,
         copies: args.copies.clone(),
+        modules: args.modules.clone(),
         command: args.command.clone(),
         ..prepare(&args.kernel, args.full)?
     };

@@ -4,13 +4,17 @@
 
 use super::files;
 use crate::kernel::task;
-use crate::kernel::vfs::{File, Mapped};
+use crate::kernel::vfs::{DentryAddress, File, Mapped};
+use crate::subject::Member;
+use crate::{finish, path};
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::bpf_get_func_arg;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
+use sandbox_common::decide;
 use sandbox_common::event::Hook;
+use sandbox_common::subject::TaskState;
 
 /// `PROT_*`, include/uapi/asm-generic/mman-common.h
 const READ: u64 = 1;
@@ -88,7 +92,18 @@ pub(crate) fn file_mprotect(ctx: LsmContext) -> i32 {
         return ctx.arg(3);
     }
     let Some(file) = mapping.file() else { return ctx.arg(3) };
-    judge(&ctx, 3, Hook::FileMprotect, file, wanted)
+    member(&ctx, 3, Hook::FileMprotect, |member, state| match file.shown_as() {
+        None => files::open(state, Hook::FileMprotect, member, file, wanted),
+        // What is mapped is the file of an overlay's layer; what was opened, and is judged, is the overlay's.
+        Some(shown) => shown_open(state, member, shown, wanted),
+    })
+}
+
+/// A function of its own, for the stack.
+#[inline(never)]
+fn shown_open(state: &mut TaskState, member: &Member, shown: DentryAddress, wanted: Access) -> i32 {
+    let decision = decide::access(path::place_at(state, member, shown), wanted);
+    finish::path_at(Hook::FileMprotect, member, decision, shown)
 }
 
 #[inline(always)]

@@ -5,6 +5,7 @@ mod attributes;
 mod directories;
 mod files;
 mod keys;
+mod links;
 mod mappings;
 mod mounts;
 mod names;

@@ -1,7 +1,7 @@
 //! From an object up to the root of its superblock, or to an ancestor that the cache knows.
 
 use super::{Chain, cache, ended};
-use crate::kernel::vfs::Dentry;
+use crate::kernel::vfs::{Dentry, DentryAddress};
 use aya_ebpf::helpers::generated::bpf_loop;
 use core::ffi::{c_long, c_void};
 use core::ptr;
@@ -52,10 +52,11 @@ pub(super) fn climb(chain: &mut Chain, dentry: Dentry) {
     }
 }
 
-/// All the way, for an event. Slower, but with little for the verifier to follow.
+/// All the way, for an event or where only the address is known. Slower, but with little for the verifier to
+/// follow.
 #[inline(always)]
-pub(super) fn all(chain: &mut Chain, dentry: Dentry) {
-    chain.top = dentry.address();
+pub(super) fn all(chain: &mut Chain, dentry: DentryAddress) {
+    chain.top = dentry;
     chain.fault = 0;
     chain.depth = 0;
     chain.ended = ended::NO;

@@ -7,16 +7,19 @@ use sandbox_common::event::Reason;
 use sandbox_common::path::{LongEdgeKey, WALK_DEPTH};
 use sandbox_common::subject::Subject;
 
-/// Moves `place.below` from `top` down to the innermost dentry of the chain.
+/// Moves `place.below` from `top` down to the innermost dentry of the chain. Returns whether rules may speak
+/// of that one by itself: then `place.own` is what they say.
 #[inline(always)]
-pub(super) fn descend(chain: &mut Chain, subject: &Subject, name: &mut LongEdgeKey) {
+pub(super) fn descend(chain: &mut Chain, subject: &Subject, name: &mut LongEdgeKey) -> bool {
     chain.left = chain.depth;
     let mut context = Context { chain, subject, name };
     // SAFETY: the context outlives the call, and the verifier follows `one`.
     unsafe { bpf_loop(WALK_DEPTH as u32, one as *mut c_void, (&raw mut context).cast(), 0) };
     // Nothing deeper is spoken of: what holds so far holds for the rest.
     chain.place.below.depth += chain.left;
+    let reached = chain.left == 0;
     chain.left = 0;
+    reached
 }
 
 struct Context {

@@ -11,9 +11,12 @@ mod descend;
 mod fold;
 mod linked;
 pub(crate) mod quick;
+mod remote;
 mod step;
 
-use crate::kernel::vfs::{Dentry, DentryAddress, SuperBlock};
+pub(crate) use remote::place_at;
+
+use crate::kernel::vfs::{self, Dentry, DentryAddress, SuperBlock};
 use crate::maps::{CHAINS, DEATHS, ROOTS};
 use crate::subject::Member;
 use cache::Key;
@@ -288,7 +291,12 @@ pub(crate) fn opaque<T: Copy>(number: T) -> T {
 /// What the policy says of a superblock's root. A function of its own, for its keys take much of the stack.
 #[inline(never)]
 fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
-    let dev = superblock.dev();
+    root_of(slot, superblock.dev(), superblock.magic())
+}
+
+/// The same by its number and its `s_magic`.
+#[inline(always)]
+fn root_of(slot: u32, dev: u32, magic: u64) -> Option<&'static Root> {
     // SAFETY: a map's value, read under RCU.
     let era = unsafe { DEATHS.get(dev) }.copied().unwrap_or(0);
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
@@ -296,7 +304,7 @@ fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
         return Some(root);
     }
     // What an unknown overlay shows may be anything that is protected where it lies.
-    if superblock.shows_others() {
+    if vfs::shows_others(magic) {
         return None;
     }
     // SAFETY: as above.
@@ -305,7 +313,7 @@ fn root(slot: u32, superblock: SuperBlock) -> Option<&'static Root> {
 
 /// The names of `dentry` and its ancestors, for an event; null where there is no memory for them.
 #[inline(always)]
-pub(crate) fn names(dentry: Dentry) -> *mut Chain {
+pub(crate) fn names(dentry: DentryAddress) -> *mut Chain {
     let chain = CHAINS.of_current(true);
     if !chain.is_null() {
         // SAFETY: not null, and nobody else has this task's storage at hand.

@@ -70,6 +70,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::MoveMount, Need::Required),
     (Hook::UsernsCreate, Need::Required),
     (Hook::UringOverrideCreds, Need::Required),
+    (Hook::InodeFollowLink, Need::Required),
     (Hook::Bpf, Need::Required),
     (Hook::PerfEventOpen, Need::Required),
     (Hook::KernelModuleRequest, Need::Required),

@@ -1,6 +1,6 @@
 //! The compiled policy against the meaning of the rules, on random rules, mounts and paths.
 
-use super::compile_tests::{BASE, ONE, at, context, decision, mounted, table, walk};
+use super::compile_tests::{BASE, ONE, at, context, decision, mounted, table, walk, walker};
 use super::expand::expand;
 use super::rule::Kind;
 use super::{compile, decide, load_text};
@@ -71,6 +71,25 @@ proptest! {
         rules in rules(), paths in proptest::collection::vec(path(), 12),
     ) {
         agree(&policy_text(&rules), &table(ONE), &paths)?;
+    }
+
+    /// Which symbolic links are followed.
+    #[test]
+    fn links_are_followed_as_the_rules_say(
+        rules in rules(), paths in proptest::collection::vec(path(), 12),
+    ) {
+        let (text, table) = (policy_text(&rules), table(ONE));
+        let policy = load_text("p.toml", text.clone()).unwrap();
+        let placed = expand(&policy, &context()).unwrap();
+        let (compiled, _) = compile(&policy, &context(), &table).unwrap();
+        for path in &paths {
+            let (dev, names) = table.locate(&at(path)).unwrap();
+            let place = walker(&compiled).place(dev, &names, false).unwrap();
+            let said = decide::following(&placed, policy.defaults, &at(path), &[]);
+            let found = sandbox_common::decide::following(&place);
+            prop_assert_eq!(found.allowed(), said.allow, "{} with {}", path, text);
+            prop_assert!(found.allowed() || found.rule == said.rule);
+        }
     }
 
     #[test]

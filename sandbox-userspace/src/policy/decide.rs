@@ -37,7 +37,11 @@ pub fn path_across(
     path: &[Vec<u8>],
     points: &[&[Vec<u8>]],
 ) -> Decision {
-    let decisions = by_layer(rules, defaults, kind, path, points);
+    joined(&by_layer(rules, defaults, kind, path, points))
+}
+
+/// What all layers say together.
+fn joined(decisions: &[Decision]) -> Decision {
     let denial = decisions.iter().skip(1).find(|decision| !decision.allow);
     *denial.unwrap_or(&decisions[0])
 }
@@ -49,6 +53,18 @@ pub fn by_layer(
     kind: Kind,
     path: &[Vec<u8>],
     points: &[&[Vec<u8>]],
+) -> Vec<Decision> {
+    deepest(rules, defaults, kind, (path, points), depth)
+}
+
+/// In each layer, of the rules that reach the path across the mount points, that decides which covers it
+/// deepest.
+fn deepest(
+    rules: &[Placed],
+    defaults: Defaults,
+    kind: Kind,
+    (path, points): (&[Vec<u8>], &[&[Vec<u8>]]),
+    depth: impl Fn(&Placed, &[Vec<u8>]) -> Option<usize>,
 ) -> Vec<Decision> {
     let stops = |rule: &Placed| {
         let between = |point: &&[Vec<u8>]| path.starts_with(point) && !rule.path.starts_with(point);
@@ -74,6 +90,23 @@ pub fn by_layer(
         None => Decision { allow: default(layer), rule: 0 },
     };
     best.into_iter().enumerate().map(decision).collect()
+}
+
+/// Decides whether a symbolic link at `path` is followed.
+///
+/// Not where a rule closes for reading what lies at or beneath that name, and no rule names anything
+/// deeper. Where mounts lie see [`path_across`].
+pub fn following(
+    rules: &[Placed],
+    defaults: Defaults,
+    path: &[Vec<u8>],
+    points: &[&[Vec<u8>]],
+) -> Decision {
+    let deeper = |rule: &Placed| rule.path.len() > path.len() && rule.path.starts_with(path);
+    // Of what lies in it, as if it were a directory.
+    let decision = joined(&deepest(rules, defaults, Kind::Read, (path, points), matched));
+    let closed = !decision.allow && decision.rule != 0 && !rules.iter().any(deeper);
+    Decision { allow: !closed, rule: decision.rule }
 }
 
 /// How deep the deepest place lies by which a rule covers an object: the object itself, or one above.

@@ -4,6 +4,7 @@ use super::compiled::{CompiledPolicy, Edge};
 use super::decide::Decision;
 use super::rule::Kind;
 use sandbox_common::Access;
+use sandbox_common::decide::Place;
 use sandbox_common::path::{Node, Rights, Root};
 use std::collections::HashMap;
 
@@ -24,6 +25,11 @@ impl<'a> Walker<'a> {
     /// The rights of a place; `folded` where no directory tells upper from lower case. `None` where the
     /// policy does not know the superblock.
     pub fn walk(&self, dev: u32, place: &[Vec<u8>], folded: bool) -> Option<Rights> {
+        self.place(dev, place, folded).map(|place| place.own)
+    }
+
+    /// The same, with what it passes on.
+    pub fn place(&self, dev: u32, place: &[Vec<u8>], folded: bool) -> Option<Place> {
         let root = self.policy.roots.iter().find(|(root, _)| *root == dev)?.1;
         let Root { mut own, below: mut at, .. } = root;
         for name in place {
@@ -40,7 +46,7 @@ impl<'a> Walker<'a> {
             at.rights.fold(&node.below);
             (at.node, at.edges) = (node.id, node.edges);
         }
-        Some(own)
+        Some(Place { below: at, own, fault: 0 })
     }
 }
 

@@ -210,21 +210,6 @@ const WORK: &[(&str, &str)] = &[
 
 /// Rows without a test, and why.
 pub(super) const UNTESTED: &[(&str, &str)] = &[
-    (
-        "D1.9",
-        "not held: a link that appears during the session is judged by where it leads, which the rule \
-         does not name",
-    ),
-    (
-        "A25",
-        "the kernels of the test machines are tried without btrfs; `doctor` compares device numbers",
-    ),
-    ("D1.18", "as A25"),
-    (
-        "D1.25",
-        "not held: command line, cgroup and the numbers of descriptors can be read; where these lead \
-         and everything else is closed (A56)",
-    ),
     ("A50", "there is no daemon, so nothing to be reached"),
     (
         "A55",

@@ -187,6 +187,16 @@ impl Model {
 
     /// Follows a path from the zone's root as the kernel does.
     pub(crate) fn resolve(&self, path: &[u8], last: Last) -> Result<Target, Lost> {
+        self.walk(path, last, &mut Vec::new())
+    }
+
+    /// The same; `through` gets the places of the links that are followed, also where it leads nowhere.
+    pub(crate) fn walk(
+        &self,
+        path: &[u8],
+        last: Last,
+        through: &mut Vec<Spot>,
+    ) -> Result<Target, Lost> {
         let mut stack: Vec<(Id, Name)> = Vec::new();
         let mut rest = components(path);
         let mut links = 0;
@@ -214,6 +224,7 @@ impl Model {
                 if links > LINKS {
                     return Err(Lost::Nowhere);
                 }
+                through.push(self.spot_of_directory(here).join(std::slice::from_ref(&name)));
                 if *rooted {
                     stack.clear();
                 }
@@ -411,6 +422,22 @@ mod tests {
         assert_eq!(views, [names("a/b/f"), names("m/b/f")]);
         let views = model.views(&Spot { file_system: 1, names: names("x") });
         assert_eq!(views, [names("t/x")]);
+        Ok(())
+    }
+
+    #[test]
+    fn links_on_the_way_are_told() -> Result<(), Lost> {
+        let model = model()?;
+        let through = |path: &[u8], last| {
+            let mut through = Vec::new();
+            let _ = model.walk(path, last, &mut through);
+            through.into_iter().map(|spot| spot.names).collect::<Vec<_>>()
+        };
+        assert_eq!(through(b"a/b/f", Last::Followed), Vec::<Names>::new());
+        assert_eq!(through(b"m/up", Last::Followed), [names("a/up"), names("l")]);
+        assert_eq!(through(b"m/up", Last::Name), Vec::<Names>::new());
+        assert_eq!(through(b"l/none/x", Last::Name), [names("l")]);
+        assert_eq!(through(b"loop", Last::Followed).len(), LINKS);
         Ok(())
     }
 

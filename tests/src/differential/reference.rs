@@ -114,18 +114,27 @@ impl Reference {
         [self.zone.as_slice(), view].concat()
     }
 
-    fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
-        self.place_by(&self.rules, model, spot, kind)
+    /// The absolute paths at which a place is seen.
+    fn seen(&self, model: &Model, spot: &Spot) -> Vec<Components> {
+        model.views(spot).iter().map(|view| self.absolute(view)).collect()
     }
 
-    /// Whether an object at a place may be accessed so.
+    fn place(&self, model: &Model, spot: &Spot, kind: Kind) -> Say {
+        self.place_by(&self.rules, model, (spot, &self.seen(model, spot)), kind)
+    }
+
+    /// Whether an object at a place, which is seen at these paths, may be accessed so.
     ///
     /// Where it is seen by several paths, what closes it by one is open by no other, but for a rule
     /// that opens by name what lies in the part that is mounted. Whether a pattern does so too is
     /// left open.
-    fn place_by(&self, rules: &Rules, model: &Model, spot: &Spot, kind: Kind) -> Say {
-        let views: Vec<Components> =
-            model.views(spot).iter().map(|view| self.absolute(view)).collect();
+    fn place_by(
+        &self,
+        rules: &Rules,
+        model: &Model,
+        (spot, views): (&Spot, &[Components]),
+        kind: Kind,
+    ) -> Say {
         if views.is_empty() {
             // Covered by a mount: what of it can be done is hardly anything.
             return Say::Unsure;
@@ -170,7 +179,10 @@ impl Reference {
     }
 
     fn all(&self, model: &Model, spot: &Spot, kinds: &[Kind]) -> Say {
-        kinds.iter().fold(Say::Allow, |say, kind| say.and(self.place(model, spot, *kind)))
+        let seen = self.seen(model, spot);
+        kinds.iter().fold(Say::Allow, |say, kind| {
+            say.and(self.place_by(&self.rules, model, (spot, &seen), *kind))
+        })
     }
 
     /// What the rules name strictly beneath a place, from there; a directory that is seen elsewhere
@@ -208,7 +220,9 @@ impl Reference {
                     for names in [&named, &below] {
                         for kind in Kind::ALL {
                             let say = |names: &[Name]| {
-                                self.place_by(&self.spelled, model, &place.join(names), kind)
+                                let spot = place.join(names);
+                                let seen = self.seen(model, &spot);
+                                self.place_by(&self.spelled, model, (&spot, &seen), kind)
                             };
                             let (around, there) = (say(&any), say(names));
                             if around == Say::Unsure || there == Say::Unsure {
@@ -232,11 +246,12 @@ impl Reference {
             }
         }
         for names in &inside {
+            let places = [from, to].map(|place| place.join(names));
+            let seen = [0, 1].map(|at: usize| self.seen(model, &places[at]));
             for kind in Kind::ALL {
-                match (
-                    self.place(model, &from.join(names), kind),
-                    self.place(model, &to.join(names), kind),
-                ) {
+                let say =
+                    |at: usize| self.place_by(&self.rules, model, (&places[at], &seen[at]), kind);
+                match (say(0), say(1)) {
                     (Say::Unsure, _) | (_, Say::Unsure) => return Say::Unsure,
                     (Say::Deny, Say::Allow) => return Say::Deny,
                     _ => {}
@@ -270,10 +285,53 @@ impl Reference {
 
     /// The verdict on an operation; `None` where its paths lead nowhere, so that nobody can do it.
     pub(crate) fn judge(&self, model: &Model, op: &Op) -> Option<Say> {
-        match self.verdict(model, op) {
-            Ok(say) => Some(say),
-            Err(Lost::Nowhere) => None,
-            Err(Lost::Outside) => Some(Say::Unsure),
+        let verdict = match self.verdict(model, op) {
+            Err(Lost::Outside) => return Some(Say::Unsure),
+            verdict => verdict.ok(),
+        };
+        // The kernel comes to the links first, whatever lies behind them.
+        match self.through_links(model, op) {
+            Say::Allow => verdict,
+            say => Some(say),
+        }
+    }
+
+    /// Whether the links that an operation's paths lead through are followed.
+    fn through_links(&self, model: &Model, op: &Op) -> Say {
+        let itself = if op.number == 1 { Last::Itself } else { Last::Followed };
+        let last = match op.action {
+            Action::Open => followed(op.flags()),
+            Action::Truncate
+            | Action::Chmod
+            | Action::SetAttribute
+            | Action::RemoveAttribute
+            | Action::Execute => Last::Followed,
+            Action::Chown | Action::Times => itself,
+            Action::Link | Action::Stat => Last::Itself,
+            _ => Last::Name,
+        };
+        let mut through = Vec::new();
+        let _ = model.walk(&op.path, last, &mut through);
+        if matches!(op.action, Action::Link | Action::Rename) {
+            let _ = model.walk(&op.second, Last::Name, &mut through);
+        }
+        through.iter().fold(Say::Allow, |say, link| say.and(self.following(model, link)))
+    }
+
+    /// Whether a symbolic link at a place is followed. Where it is seen by several paths, of which only
+    /// some are closed, or something is named beneath it, that is left open.
+    fn following(&self, model: &Model, link: &Spot) -> Say {
+        let views = self.seen(model, link);
+        let points: Vec<&[Name]> = self.points.iter().map(Vec::as_slice).collect();
+        let Rules { placed, defaults } = &self.rules;
+        let follows =
+            |view: &&Components| decide::following(placed, *defaults, view, &points).allow;
+        let open = views.iter().filter(follows).count();
+        match open {
+            _ if views.is_empty() => Say::Unsure,
+            _ if open == views.len() => Say::Allow,
+            0 if self.named_beneath(model, link).is_empty() => Say::Deny,
+            _ => Say::Unsure,
         }
     }
 

@@ -17,6 +17,7 @@ const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 /// A mounted image; unmounted in the end.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    path: String,
     device: File,
     at: Place,
 }
@@ -37,11 +38,16 @@ impl Disk {
         let file =
             read_write().open(image).with_context(|| format!("opening {}", image.display()))?;
         ioctl(&device, LOOP_SET_FD, file.as_raw_fd()).context("setting the loop device's file")?;
-        let disk = Self { device, at: at.clone() };
-        let options = std::ffi::CString::new(options)?;
-        rustix::mount::mount(&*path, at.path(), kind, MountFlags::empty(), Some(&*options))
-            .with_context(|| format!("mounting {kind} at {at}"))?;
+        let disk = Self { path, device, at: at.clone() };
+        disk.once_more(kind, options, at)?;
         Ok(disk)
+    }
+
+    /// Mounts it at another directory too; that is not undone with the disk.
+    pub(crate) fn once_more(&self, kind: &str, options: &str, at: &Place) -> anyhow::Result<()> {
+        let options = std::ffi::CString::new(options)?;
+        rustix::mount::mount(&*self.path, at.path(), kind, MountFlags::empty(), Some(&*options))
+            .with_context(|| format!("mounting {kind} at {at}"))
     }
 }
 
@@ -63,6 +69,13 @@ fn ioctl(file: &File, request: libc::Ioctl, argument: i32) -> io::Result<i32> {
 pub(crate) fn ext4_image(ground: &Ground) -> anyhow::Result<PathBuf> {
     let image = ground.papers("ext4.image");
     std::fs::copy("/var/casefold.ext4", &image).context("copying the ext4 image")?;
+    Ok(image)
+}
+
+/// A copy of the empty btrfs that `xtask` puts into the machine.
+pub(crate) fn btrfs_image(ground: &Ground) -> anyhow::Result<PathBuf> {
+    let image = ground.papers("btrfs.image");
+    std::fs::copy("/var/empty.btrfs", &image).context("copying the btrfs image")?;
     Ok(image)
 }
 

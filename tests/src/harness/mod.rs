@@ -18,7 +18,7 @@ pub(crate) use attack::{
     member_is_refused,
 };
 pub(crate) use denial::{Denial, Why};
-pub(crate) use disk::{Disk, disregard_case, ext4_image, forget_names, write_fat};
+pub(crate) use disk::{Disk, btrfs_image, disregard_case, ext4_image, forget_names, write_fat};
 pub(crate) use engine::{Unkept, engines};
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};

@@ -12,6 +12,7 @@ use libtest_mimic::Trial;
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A44", "guards::program_in_memory_is_a_member"),
     ("A61", "guards::own_files_are_out_of_reach"),
+    ("D1.25", "guards::the_keeper_shows_little"),
     ("D1.26", "guards::core_dump_leaves_nothing_outside"),
     ("D2.37", "guards::hidden_directory_takes_nothing"),
     ("D2.43", "guards::own_files_are_out_of_reach"),
@@ -21,6 +22,7 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("guards::core_dump_leaves_nothing_outside", core_dump),
+        trial("guards::the_keeper_shows_little", keeper),
         trial("guards::own_files_are_out_of_reach", own_files),
         trial("guards::deletion_stops_at_the_border", deletion),
         trial("guards::hidden_directory_takes_nothing", hidden),
@@ -71,6 +73,35 @@ fn core_dump() -> anyhow::Result<()> {
     let answer = Bystander::new()?.perform(&crash)?;
     if answer.errno != 0 {
         session.problem(format!("a bystander's core dump: {answer}"));
+    }
+    session.finish()
+}
+
+/// What `/proc` says of `sandbox run`: what everybody may see, and nothing through it.
+fn keeper() -> anyhow::Result<()> {
+    let ground = Ground::new("keeper")?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let keeper = Place::from(format!("/proc/{}", session.keeper().id()));
+    let own = Place::from("/proc/self");
+    let denial = Denial::by(&["ptrace_access_check"]).any_object();
+    let denial = denial.because(Why::Reason(&["outsider"]));
+    let open = |at: &Place, name: &str, flags| Operation::Open { path: at.join(name), flags };
+    let mut bystander = Bystander::new()?;
+    for (name, flags) in [
+        ("fd/1", libc::O_RDONLY | libc::O_NONBLOCK),
+        ("environ", libc::O_RDONLY),
+        ("maps", libc::O_RDONLY),
+        ("cwd", libc::O_DIRECTORY),
+        ("root/etc/passwd", libc::O_RDONLY),
+        ("exe", libc::O_RDONLY),
+    ] {
+        session.refused(name, &open(&keeper, name, flags), &denial)?;
+        session.allowed(&format!("its own {name}"), &open(&own, name, flags))?;
+        let answer = bystander.perform(&open(&keeper, name, flags))?;
+        ensure!(answer.errno == 0, "{name} by a bystander: {answer}");
+    }
+    for name in ["cmdline", "status", "cgroup"] {
+        session.allowed(name, &open(&keeper, name, libc::O_RDONLY))?;
     }
     session.finish()
 }

@@ -8,10 +8,12 @@ mod devices;
 mod doctor;
 mod engine;
 mod folding;
+mod fuse;
 mod guards;
 mod layers;
 mod leaving;
 mod limits;
+mod links;
 mod listen;
 mod lsm;
 mod many;
@@ -29,6 +31,7 @@ mod preemption;
 mod prerequisites;
 mod running;
 mod sockets;
+mod subvolumes;
 mod superblocks;
 mod surface;
 mod unix;
@@ -47,6 +50,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         objects::ROWS,
         writes::ROWS,
         aliases::ROWS,
+        links::ROWS,
         superblocks::ROWS,
         folding::ROWS,
         moves::ROWS,
@@ -55,6 +59,8 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         attributes::ROWS,
         passing::ROWS,
         overlays::ROWS,
+        fuse::ROWS,
+        subvolumes::ROWS,
         guards::ROWS,
         leaving::ROWS,
         daemons::ROWS,
@@ -84,6 +90,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         engine::trials(),
         objects::trials(),
         aliases::trials(),
+        links::trials(),
         superblocks::trials(),
         folding::trials(),
         writes::trials(),
@@ -93,6 +100,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         attributes::trials(),
         passing::trials(),
         overlays::trials(),
+        fuse::trials(),
+        subvolumes::trials(),
         guards::trials(),
         leaving::trials(),
         outsiders::trials(),

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A24", "overlays::workspace_on_one_works"),
     ("A24", "overlays::unknown_ones_show_nothing"),
+    ("A41", "overlays::workspace_on_one_works"),
     ("D1.17", "overlays::rules_hold_before_and_after_copy_up"),
 ];
 
@@ -39,7 +40,7 @@ impl Layers {
     }
 }
 
-const FILES: u32 = 32;
+const FILES: u32 = 34;
 
 /// `file-1`, `file-2` …, a directory and a program.
 fn furnish(lower: &Place) -> anyhow::Result<()> {
@@ -75,6 +76,8 @@ fn operations(at: &Place) -> Vec<(&'static str, Operation)> {
         ("copy_file_range", used(file(), Use::CopyRange)),
         ("io_uring write", used(file(), Use::UringWrite)),
         ("shared mapping", used(file(), Use::MapShared)),
+        ("shared mapping that becomes writable", used(file(), Use::MapThenProtect)),
+        ("mapping that becomes executable", used(file(), Use::ProtectExecutable)),
         ("chmod", Operation::Chmod { path: file(), mode: 0o600 }),
         ("chown", Operation::Chown { path: file(), uid: 1000 }),
         ("link", Operation::Link { from: file(), to: at.join("linked") }),
@@ -134,13 +137,18 @@ fn work() -> anyhow::Result<()> {
 fn rules() -> anyhow::Result<()> {
     const RULE: &str = "${WORKSPACE}/secret/**";
     const KEY: &str = "files.read.deny";
+    const DATA: &str = "${WORKSPACE}/data/**";
     let Layers { ground, lower, .. } = Layers::new("overlay-rules", |lower| {
         std::fs::create_dir(lower.join("secret"))?;
-        write(&lower.join("secret/key"), "secret")?;
-        write(&lower.join("hidden"), "secret")
+        std::fs::create_dir(lower.join("data"))?;
+        for name in ["secret/key", "data/table", "code", "hidden"] {
+            write(&lower.join(name), "content")?;
+        }
+        Ok(())
     })?;
     let hidden = lower.join("hidden");
     let policy = Policy::preset().read_deny(RULE).read_deny(hidden.to_string());
+    let policy = policy.with("files.exec.deny", DATA);
     let mut session = Session::start(&ground, &policy)?;
     let path = ground.workspace().join("secret/key");
     let read = Operation::Open { path: path.clone(), flags: libc::O_RDONLY };
@@ -149,6 +157,18 @@ fn rules() -> anyhow::Result<()> {
     let answer = Bystander::new()?.perform(&write)?;
     ensure!(answer.errno == 0, "a bystander's write: {answer}");
     session.refused("copied up", &read, &Denial::read(&path).rule(KEY, RULE))?;
+    // A mapping is of the layer's file, which by its own place may do less or more.
+    let change = |path: &Place, usage| {
+        let path = path.clone();
+        Operation::UseFile { path, flags: libc::O_RDWR, usage }
+    };
+    let data = ground.workspace().join("data/table");
+    let denial = Denial::by(&["file_mprotect"]).access("execute").path(&data);
+    let denial = denial.rule("files.exec.deny", DATA);
+    session.refused("code", &change(&data, Use::ProtectExecutable), &denial)?;
+    session.allowed("data", &change(&data, Use::MapThenProtect))?;
+    let code = ground.workspace().join("code");
+    session.allowed("other code", &change(&code, Use::ProtectExecutable))?;
     // The layer itself goes by its own place.
     let direct = Operation::Open { path: hidden.clone(), flags: libc::O_RDONLY };
     let denial = Denial::read(&hidden).rule(KEY, hidden.to_string());

@@ -50,7 +50,11 @@ fn open(path: &Place, flags: i32) -> Operation {
 }
 
 /// Waits until the member gets this answer: `sandbox run` has read the mount table.
-fn until(session: &mut Session, operation: &Operation, errno: i32) -> anyhow::Result<()> {
+pub(super) fn until(
+    session: &mut Session,
+    operation: &Operation,
+    errno: i32,
+) -> anyhow::Result<()> {
     let mut last = None;
     let came = eventually(PATIENCE, || match session.perform(operation) {
         Ok(answer) if answer.errno == errno => Some(Ok(())),

@@ -1,6 +1,6 @@
 //! `struct dentry`: an object's name and what it lies in.
 
-use super::{Inode, InodeAddress, SuperBlock};
+use super::{Inode, InodeAddress, SuperBlock, SuperBlockAddress};
 use crate::kernel::{embedded, load, read};
 use crate::layout::LAYOUT;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
@@ -115,11 +115,16 @@ impl DentryAddress {
         read(self.0 + LAYOUT.dentry_flags.get() as u64)
     }
 
+    /// Its superblock.
+    #[inline(always)]
+    pub(crate) fn superblock(self) -> Option<SuperBlockAddress> {
+        read(self.0 + LAYOUT.dentry_sb.get() as u64).map(SuperBlockAddress)
+    }
+
     /// `s_magic` of its superblock.
     #[inline(always)]
     pub(crate) fn magic(self) -> Option<u64> {
-        let superblock: u64 = read(self.0 + LAYOUT.dentry_sb.get() as u64)?;
-        read(superblock + LAYOUT.sb_magic.get() as u64)
+        self.superblock()?.magic()
     }
 
     /// Length of the name in bytes. Read as four bytes: on 6.1 a load may not run past the member.

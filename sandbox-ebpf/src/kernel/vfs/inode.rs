@@ -79,6 +79,18 @@ impl InodeAddress {
         read(self.0 + LAYOUT.inode_generation.get() as u64)
     }
 
+    /// `i_mode`
+    #[inline(always)]
+    pub(crate) fn mode(self) -> Option<u32> {
+        read::<u16>(self.0 + LAYOUT.inode_mode.get() as u64).map(u32::from)
+    }
+
+    /// `i_rdev`, kernel encoding.
+    #[inline(always)]
+    pub(crate) fn rdev(self) -> Option<u32> {
+        read(self.0 + LAYOUT.inode_rdev.get() as u64)
+    }
+
     /// `i_flags`
     #[inline(always)]
     pub(crate) fn flags(self) -> Option<u32> {

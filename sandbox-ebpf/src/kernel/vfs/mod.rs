@@ -7,9 +7,9 @@ mod superblock;
 
 pub(crate) use dentry::{Dentry, DentryAddress, copy_name};
 pub(crate) use inode::{Attributes, Inode, InodeAddress};
-pub(crate) use superblock::{Mounting, SuperBlock};
+pub(crate) use superblock::{Mounting, SuperBlock, SuperBlockAddress, shows_others};
 
-use super::{embedded, load};
+use super::{embedded, load, read};
 use crate::layout::LAYOUT;
 use core::ffi::c_void;
 
@@ -41,6 +41,21 @@ impl File {
     pub(crate) fn is_name(self) -> bool {
         const FMODE_PATH: u32 = 1 << 14;
         self.mode() & FMODE_PATH != 0
+    }
+
+    /// The name by which this file of another file system was opened: an overlay maps the files of its
+    /// layers. `None` where that is the file's own name.
+    #[inline(always)]
+    pub(crate) fn shown_as(self) -> Option<DentryAddress> {
+        // `FMODE_BACKING` has moved between kernels. This bit has not, and no other file that does not
+        // count can be mapped.
+        const FMODE_NOACCOUNT: u32 = 1 << 29;
+        if LAYOUT.backing_user_path.is_absent() || self.mode() & FMODE_NOACCOUNT == 0 {
+            return None;
+        }
+        // The file lies at the beginning of its `struct backing_file`.
+        let path = self.address() + LAYOUT.backing_user_path.get() as u64;
+        Some(read(path + LAYOUT.path_dentry.get() as u64).map_or(DentryAddress(0), DentryAddress))
     }
 
     /// `O_*`

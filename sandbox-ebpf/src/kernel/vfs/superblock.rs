@@ -36,6 +36,38 @@ impl Mounting {
     }
 }
 
+/// Whether a file system of this `s_magic` shows files that lie elsewhere: overlay and FUSE.
+#[inline(always)]
+pub(crate) fn shows_others(magic: u64) -> bool {
+    const OVERLAYFS: u64 = 0x794c_7630;
+    const FUSE: u64 = 0x6573_5546;
+    matches!(magic, OVERLAYFS | FUSE)
+}
+
+/// The address of a superblock, kept in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct SuperBlockAddress(pub(super) u64);
+
+impl SuperBlockAddress {
+    /// `s_dev`
+    #[inline(always)]
+    pub(crate) fn dev(self) -> Option<u32> {
+        read(self.0 + LAYOUT.sb_dev.get() as u64)
+    }
+
+    /// `s_magic`
+    #[inline(always)]
+    pub(crate) fn magic(self) -> Option<u64> {
+        read(self.0 + LAYOUT.sb_magic.get() as u64)
+    }
+
+    /// `s_root`
+    #[inline(always)]
+    pub(crate) fn root(self) -> Option<DentryAddress> {
+        read(self.0 + LAYOUT.sb_root.get() as u64).map(DentryAddress)
+    }
+}
+
 /// `struct super_block *`
 #[derive(Clone, Copy)]
 pub(crate) struct SuperBlock(pub(crate) *const c_void);
@@ -120,14 +152,6 @@ impl SuperBlock {
             PROC | SYSFS | CGROUP2 => Some(false),
             _ => None,
         }
-    }
-
-    /// Whether this shows files that lie elsewhere: overlay and FUSE.
-    #[inline(always)]
-    pub(crate) fn shows_others(self) -> bool {
-        const OVERLAYFS: u64 = 0x794c_7630;
-        const FUSE: u64 = 0x6573_5546;
-        matches!(self.magic(), OVERLAYFS | FUSE)
     }
 
     /// Whether what lies here is anonymous memory or a channel that the task already has: pipes,

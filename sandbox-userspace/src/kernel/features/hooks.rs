@@ -6,6 +6,7 @@ use sandbox_common::event::Hook;
 
 const PATH: &[&str] = &["struct path *"];
 const DENTRY: &[&str] = &["struct dentry *"];
+const INODE: &[&str] = &["struct inode *"];
 const FILE: &[&str] = &["struct file *"];
 const TASK: &[&str] = &["struct task_struct *"];
 const MODE: &[&str] = &["umode_t"];
@@ -29,6 +30,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::PathMkdir => &[PATH, DENTRY, MODE],
         Hook::PathSymlink => &[PATH, DENTRY, &["char *"]],
         Hook::PathLink => &[DENTRY, PATH, DENTRY],
+        Hook::InodeFollowLink => &[DENTRY, INODE, BOOL],
         Hook::PathUnlink | Hook::PathRmdir => &[PATH, DENTRY],
         Hook::PathRename => &[PATH, DENTRY, PATH, DENTRY, UNSIGNED],
         Hook::PathTruncate => &[PATH],
@@ -115,6 +117,9 @@ fn absence(hook: Hook) -> &'static str {
         Hook::PathMkdir => "directories could be made anywhere",
         Hook::PathSymlink => "symbolic links could be made anywhere",
         Hook::PathLink => "a protected file could get a second name where nothing protects it",
+        Hook::InodeFollowLink => {
+            "a protected name could become a symbolic link to what is not protected"
+        }
         Hook::PathUnlink => "files could be removed anywhere",
         Hook::PathRmdir => "directories could be removed anywhere",
         Hook::PathRename => "files could be moved away from protected places and over others",

@@ -1,0 +1,118 @@
+//! Names that somebody else makes while a session runs, and that lead to what another name protects.
+
+use crate::harness::{Bystander, Denial, Ground, HOME, Policy, Session, Why, trial, write};
+use crate::probe::{Operation, Place};
+use anyhow::{Context as _, ensure};
+use libtest_mimic::Trial;
+use std::os::unix::fs::symlink;
+
+const READ_DENY: &str = "files.read.deny";
+const SECRET: &str = "${WORKSPACE}/secret/**";
+
+/// Rows of the threat tables and the tests that try them.
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("D1.9", "links::a_closed_name_that_is_a_link_leads_nowhere"),
+    ("A13", "links::a_closed_name_that_is_a_link_leads_nowhere"),
+    ("A28", "links::a_closed_name_that_is_a_link_leads_nowhere"),
+];
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![trial("links::a_closed_name_that_is_a_link_leads_nowhere", symbolic)]
+}
+
+fn read(path: &Place) -> Operation {
+    Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
+}
+
+fn open_for_writing(path: &Place) -> Operation {
+    Operation::Open { path: path.clone(), flags: libc::O_WRONLY }
+}
+
+/// A name that was made in the home directory, removed in the end.
+struct AtHome(Place);
+
+impl Drop for AtHome {
+    fn drop(&mut self) {
+        // The machine is thrown away.
+        let _ = std::fs::remove_file(self.0.path());
+    }
+}
+
+/// A name that a rule closes becomes a symbolic link to something that is open.
+fn symbolic() -> anyhow::Result<()> {
+    let ground = Ground::new("later-symlinks")?;
+    let workspace = ground.workspace();
+    let at = |name: &str| workspace.join(name);
+    let home = |name: &str| Place::from(HOME).join(name);
+    std::fs::create_dir(at("plain"))?;
+    for file in ["file", "plain/credentials"] {
+        write(&at(file), "content")?;
+    }
+    // It leads nowhere yet, and elsewhere later.
+    let dangling = AtHome(home(".pgpass"));
+    symlink(at("absent").path(), dangling.0.path())?;
+    let mut session = Session::start(&ground, &Policy::preset().read_deny(SECRET))?;
+    let file = at("file");
+    let mut links = Vec::new();
+    let mut link = |to: &Place, at: &Place| -> anyhow::Result<()> {
+        symlink(to.path(), at.path()).with_context(|| format!("symlink {to} {at}"))?;
+        links.push(AtHome(at.clone()));
+        Ok(())
+    };
+    std::fs::remove_file(dangling.0.path())?;
+    link(&file, &dangling.0)?;
+    for (at, to) in [
+        (home(".netrc"), file.clone()),
+        (home(".aws"), at("plain")),
+        (at(".env"), file.clone()),
+        (at("secret"), at("plain")),
+        // These are nobody's secrets.
+        (at("other"), file.clone()),
+        (at("others"), at("plain")),
+    ] {
+        link(&to, &at)?;
+    }
+    let through = |path: &Place, rule: Why| {
+        Denial::by(&["inode_follow_link"]).access("read").path(path).because(rule)
+    };
+    let preset = |text| Why::Preset(READ_DENY, text);
+    let own = |text: &str| Why::Rule(READ_DENY, text.to_owned());
+    for (name, link, rest, twin, rule) in [
+        ("a file", home(".netrc"), "", at("other"), preset("~/.netrc")),
+        ("what led nowhere", dangling.0.clone(), "", at("other"), preset("~/.pgpass")),
+        ("a directory", home(".aws"), "/credentials", at("others/credentials"), preset("~/.aws")),
+        ("a name closed anywhere", at(".env"), "", at("other"), preset("**/.env")),
+        ("a rule's own", at("secret"), "/credentials", at("others/credentials"), own(SECRET)),
+    ] {
+        let path = Place::from(format!("{link}{rest}"));
+        let denial = through(&link, rule);
+        for (way, operation, twin) in [
+            ("read", read(&path), read(&twin)),
+            ("write", open_for_writing(&path), open_for_writing(&twin)),
+            (
+                "read by io_uring",
+                Operation::UringOpen { path: path.clone(), flags: 0, worker: true },
+                Operation::UringOpen { path: twin.clone(), flags: 0, worker: true },
+            ),
+            (
+                "truncate",
+                Operation::Truncate { path: path.clone(), length: 7 },
+                Operation::Truncate { path: twin.clone(), length: 7 },
+            ),
+        ] {
+            session.refused(&format!("{name}: {way}"), &operation, &denial)?;
+            session.allowed(&format!("{name}: {way} (twin)"), &twin)?;
+        }
+    }
+    let by_root = Place::from("/proc/self/root").join(&home(".netrc").bytes()[1..]);
+    let denial = through(&home(".netrc"), preset("~/.netrc"));
+    session.refused("by /proc/self/root", &read(&by_root), &denial)?;
+    // The file itself is open, by its own name.
+    session.allowed("by its own name", &read(&file))?;
+    let mut bystander = Bystander::new()?;
+    for path in [home(".netrc"), at(".env"), at("secret/credentials")] {
+        let answer = bystander.perform(&read(&path))?;
+        ensure!(answer.errno == 0, "{path} by a bystander: {answer}");
+    }
+    session.finish()
+}
