@@ -7,6 +7,7 @@ mod files;
 mod keys;
 mod mappings;
 mod mounts;
+mod moves;
 mod names;
 mod passing;
 mod processes;
