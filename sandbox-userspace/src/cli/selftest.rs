@@ -34,8 +34,8 @@ pub struct SelftestArgs {
 
 const AFTER_HELP: &str = "\
 Runs a session as `sandbox run` would, with this program as its agent, and tries the known ways out and
-around. It changes nothing of the machine's: what is attacked are decoys of its own (in /var/tmp or
-another place that the policy closes), the machine's own files are at most opened and closed again, its
+around. It changes nothing of the machine's: what is attacked are decoys of its own (in /tmp or another
+place that the policy closes), the machine's own files are at most opened and closed again, its
 processes get signal 0 at most. It needs no compiler, but root, as `sandbox run` does.
 
 `refused` names the hook and the rule; `permitted` is what the policy opens; `not here` is what this machine
@@ -44,8 +44,9 @@ has nothing of. Each family has harmless twins: the same ways, aimed at what is 
 Exit status: 0 when nothing got through and every twin worked; 1 when something got through, or a twin did
 not work; 125 when there was no session to try it in.";
 
-/// Where decoys may be made: the first that the policy closes for writing.
-const PLACES: &[&str] = &["/var/tmp", "/var/lib", "/tmp", "/root"];
+/// Where decoys may be made: the first that the policy closes for writing. `/tmp` is in the file system of the
+/// session's own directory, so that names can be moved and linked between them.
+const PLACES: &[&str] = &["/tmp", "/var/tmp", "/var/lib", "/root"];
 
 /// Runs `sandbox selftest`.
 pub fn execute(args: &SelftestArgs) -> ExitCode {
@@ -130,7 +131,7 @@ fn place(asked: &Asked<'_>, user: &User) -> Result<&'static Path, Failure> {
             .is_ok_and(|path| !asked.decide(&Object::Path(path), Wish::File(Kind::Write)).allow)
     };
     let first = there.clone().find(closed).or_else(|| there.next());
-    first.ok_or_else(|| Failure::new("there is no place for what is to be attacked (/var/tmp)"))
+    first.ok_or_else(|| Failure::new("there is no place for what is to be attacked (/tmp)"))
 }
 
 /// Everybody may pass through it, or the user is root.

@@ -41,7 +41,7 @@ pub enum Act {
         /// The name.
         name: String,
     },
-    /// In a process that has left its parents and its terminal.
+    /// In a process that has left its terminal and its group.
     Daemon(Box<Act>),
     /// Under another name of the process.
     Named(String, Box<Act>),

@@ -206,8 +206,7 @@ impl Member<'_> {
             }
             Act::Daemon(act) => {
                 process::setsid()?;
-                let ended = apart(self.temporary, act).map_err(|_| Errno::AGAIN)?;
-                if ended.errno == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(ended.errno)) }
+                self.perform(act)
             }
             Act::Named(name, act) => {
                 let name = CString::new(name.as_str()).map_err(|_| Errno::INVAL)?;
