@@ -105,6 +105,41 @@ pub struct ProcessEvent {
     pub process: ProcessPayload,
 }
 
+/// Bytes of a cgroup's path in a [`MovedPayload`], with the zero that ends it.
+pub const MOVED_BYTES: usize = 256;
+
+/// A member that was moved to another cgroup.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct MovedPayload {
+    /// Its process id (the kernel's tgid) in the initial pid namespace.
+    pub pid: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Its main thread's name, zero-terminated.
+    pub comm: [u8; 16],
+    /// Where it is now: the path from its hierarchy's root, zero-terminated, perhaps cut.
+    pub to: [u8; MOVED_BYTES],
+}
+
+/// A record of kind [`Kind::Moved`]. Its header is about who moved it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct MovedEvent {
+    /// First part.
+    pub header: Header,
+    /// The member.
+    pub moved: MovedPayload,
+}
+
 /// An address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +223,8 @@ names! {
         Task = 3 "task",
         /// [`ProcessPayload`].
         Process = 4 "process",
+        /// [`MovedPayload`]; nothing was denied.
+        Moved = 5 "moved",
     }
 }
 
@@ -339,6 +376,8 @@ names! {
         Getpeername6 = 65 "getpeername6",
         /// The session's resolver, which refused a name; no record of the kernel has it.
         Resolver = 66 "resolver",
+        /// The tracepoint of that name: a member was moved to another cgroup. It denies nothing.
+        CgroupAttachTask = 90 "cgroup_attach_task",
     }
 }
 
@@ -417,3 +456,5 @@ pub const fn fault_counter(hook: u8, reason: u16) -> Option<u32> {
 
 #[cfg(feature = "user")]
 crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent, ProcessPayload, ProcessEvent);
+#[cfg(feature = "user")]
+crate::pod!(MovedPayload, MovedEvent);

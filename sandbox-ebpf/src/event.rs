@@ -10,8 +10,8 @@ use core::ffi::{c_long, c_void};
 use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
-    Header, Hook, Kind, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK, PathPayload, ProcessEvent,
-    ProcessPayload, VERSION, fault_counter,
+    Header, Hook, Kind, MOVED_BYTES, MovedEvent, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK,
+    PathPayload, ProcessEvent, ProcessPayload, VERSION, fault_counter,
 };
 use sandbox_common::path::WALK_DEPTH;
 use sandbox_common::subject::TaskState;
@@ -181,6 +181,26 @@ pub(crate) fn packet(member: &Member, decision: Decision, net: NetPayload) {
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
     let header = header(Kind::Task, hook, member, decision);
     send(member, &raw const header, size_of::<Header>() as u32);
+}
+
+/// That a member was moved to the cgroup of this path, by the current task.
+#[inline(always)]
+pub(crate) fn moved(member: &Member, task: Task, to: u64) {
+    let mut event = MaybeUninit::<MovedEvent>::zeroed();
+    // SAFETY: plain numbers, of which zero is one.
+    let event = unsafe { &mut *event.as_mut_ptr() };
+    fill(&mut event.header, Kind::Moved, Hook::CgroupAttachTask, member, Decision::ALLOW);
+    event.moved.pid = task.pid();
+    event.moved.comm = task.comm();
+    // SAFETY: there is so much room; what cannot be read or is longer is cut, and ends in a zero.
+    unsafe {
+        bpf_probe_read_kernel_str(
+            event.moved.to.as_mut_ptr().cast(),
+            MOVED_BYTES as u32,
+            to as *const c_void,
+        );
+    }
+    send(member, event, size_of::<MovedEvent>() as u32);
 }
 
 /// About another process.

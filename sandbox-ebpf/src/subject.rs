@@ -127,6 +127,20 @@ fn labelled(state: *mut TaskState) -> Member {
     Member { cgroup, subject: &label.subject, fault: 0, state }
 }
 
+/// The session of another task, where it bears a label.
+#[inline(always)]
+pub(crate) fn of(task: Task) -> Option<Member> {
+    let state = LABELS.of(task.0, false);
+    if state.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and the verifier knows its size.
+    let cgroup = unsafe { (*state).label.cgroup };
+    // SAFETY: as in `by_cgroup`.
+    let subject = unsafe { SUBJECTS.get(cgroup) }?;
+    Some(Member::of(cgroup, subject))
+}
+
 /// Labels a task that is being made. False where there was no memory.
 #[inline(always)]
 pub(crate) fn label(child: *mut c_void, member: &Member) -> bool {

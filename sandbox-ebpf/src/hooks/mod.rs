@@ -8,6 +8,7 @@ mod keys;
 mod links;
 mod mappings;
 mod mounts;
+mod moves;
 mod names;
 mod passing;
 mod processes;

@@ -178,6 +178,10 @@ impl Diagnosis {
     }
 
     fn accept(&mut self, report: CanaryReport) {
+        self.missing.extend(report.failures().map(|(class, _)| Remedy {
+            what: format!("{class} was not seen to be enforced"),
+            mend: REPORT.into(),
+        }));
         self.proof = Some(report.classes.into_iter().map(Proved::from).collect());
     }
 
@@ -185,10 +189,7 @@ impl Diagnosis {
     fn explain(&mut self, failure: Failure) {
         match failure {
             Failure::Canary(CanaryError::NotEnforced(report)) => self.accept(report),
-            other => self.missing.push(Remedy {
-                what: chain(&other),
-                mend: "please report this with the output of `sandbox doctor --json`".into(),
-            }),
+            other => self.missing.push(Remedy { what: chain(&other), mend: other.mend().into() }),
         }
     }
 }
@@ -233,6 +234,19 @@ enum Failure {
     Canary(#[from] CanaryError),
     #[error("the programs cannot be removed again")]
     Remove(#[source] EngineError),
+}
+
+/// Where nothing better is known.
+const REPORT: &str = "please report this with the output of `sandbox doctor --json`";
+
+impl Failure {
+    /// What to do about it.
+    fn mend(&self) -> &'static str {
+        match self {
+            Self::Load(error) => error.mend().unwrap_or(REPORT),
+            _ => REPORT,
+        }
+    }
 }
 
 /// Proves on the engine that sessions use; where there is none it is loaded for this, and removed.

@@ -145,13 +145,17 @@ impl Bpf {
 
 /// With everything that is behind the error: the verifier's words may be all there is to go by.
 fn refused(what: &str, error: impl Into<anyhow::Error>) -> RunError {
+    let error = error.into();
+    let known = error.chain().find_map(|cause| cause.downcast_ref::<EngineError>()?.mend());
     RunError::Enforce {
-        message: format!("cannot {what}: {:#}", error.into()),
-        help: Some(
-            "see what this kernel lacks: sandbox doctor\n\
-             where it says that `bpf` is not an active LSM, the kernel parameter `lsm=` with the list \
-             in /sys/kernel/security/lsm and `,bpf` at its end makes it one"
-                .into(),
-        ),
+        message: format!("cannot {what}: {error:#}"),
+        help: Some(known.map_or_else(doctor, str::to_owned)),
     }
+}
+
+fn doctor() -> String {
+    "see what this kernel lacks: sandbox doctor\n\
+     where it says that `bpf` is not an active LSM, the kernel parameter `lsm=` with the list \
+     in /sys/kernel/security/lsm and `,bpf` at its end makes it one"
+        .into()
 }

@@ -7,10 +7,12 @@ pub mod grant;
 pub mod import;
 pub mod policy;
 pub mod run;
+pub mod selftest;
 pub mod sessions;
 pub mod why;
 
 use crate::dns;
+use crate::selftest as attacks;
 use crate::session::canary;
 use crate::sinks::{Level, Output};
 use clap::{Parser, Subcommand};
@@ -30,6 +32,7 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   sudo sandbox doctor                       what this kernel can enforce, proved by real denials
+  sudo sandbox selftest                     the known attacks, tried on this machine
   sudo sandbox run -- claude                confine an agent with the default policy
   sudo sandbox run --policy p.toml -- sh    with a policy of your own
   sudo sandbox why                          the last denial: its rule, and what would allow it
@@ -42,6 +45,8 @@ enum Verb {
     Run(run::RunArgs),
     /// Show what this kernel can enforce, proved by real denials
     Doctor(doctor::DoctorArgs),
+    /// Try the known ways out and around, in a session on this machine
+    Selftest(selftest::SelftestArgs),
     /// Look at policies, and change that of a running session
     Policy(policy::PolicyArgs),
     /// Write another tool's settings as a policy
@@ -59,6 +64,12 @@ enum Verb {
     /// What `run` and `doctor` start to see this kernel deny
     #[command(hide = true)]
     Canary,
+    /// What `selftest` runs as the agent of a session
+    #[command(hide = true, name = attacks::MEMBER)]
+    Member,
+    /// What `selftest` starts for its agent to attack
+    #[command(hide = true, name = attacks::DECOY)]
+    Decoy,
     /// What answers a session's questions about names; `run` starts it
     #[command(hide = true, name = dns::parent::VERB)]
     Resolver,
@@ -89,7 +100,10 @@ pub fn main() -> ExitCode {
         Verb::Grant(args) => grant::grant(&args),
         Verb::Revoke(args) => grant::revoke(&args),
         Verb::Engine(args) => engine::execute(&args),
+        Verb::Selftest(args) => selftest::execute(&args),
         Verb::Canary => canary::child(),
+        Verb::Member => attacks::member::main(),
+        Verb::Decoy => attacks::decoys::main(),
         Verb::Resolver => dns::child::main(),
         Verb::Sessions(args) => sessions::execute(&args),
     }

@@ -2,7 +2,7 @@
 
 mod diff;
 mod explain;
-mod look;
+pub(in crate::cli) mod look;
 mod show;
 mod trust;
 

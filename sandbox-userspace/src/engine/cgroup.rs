@@ -61,7 +61,7 @@ pub(super) enum CgroupProgram {
 /// Loads the program for a hook of cgroups and pins it in `programs`.
 pub(super) fn load(ebpf: &mut Ebpf, hook: Hook, programs: &Path) -> Result<(), EngineError> {
     let (name, path) = (hook.name(), programs.join(hook.name()));
-    let refused = |source| EngineError::Load { name, hint: "", source: Box::new(source) };
+    let refused = |source| EngineError::Load { name, source: Box::new(source) };
     let since = Instant::now();
     let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
     match program {
@@ -87,7 +87,7 @@ pub(super) fn program(programs: &Path, hook: Hook) -> Result<CgroupProgram, Engi
 }
 
 fn refused(name: &'static str) -> impl Fn(ProgramError) -> EngineError {
-    move |source| EngineError::Attach { name, hint: "", source: Box::new(source) }
+    move |source| EngineError::Attach { name, source: Box::new(source) }
 }
 
 impl CgroupProgram {

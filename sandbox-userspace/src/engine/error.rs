@@ -25,23 +25,19 @@ pub enum EngineError {
     #[error("the BPF object has no program `{0}`: build it anew with `cargo xtask build`")]
     NoProgram(&'static str),
     /// The kernel refused a program.
-    #[error("the kernel refused to load program `{name}`{hint}")]
+    #[error("the kernel refused to load program `{name}`")]
     Load {
         /// The hook.
         name: &'static str,
-        /// What to do about it, if that is known.
-        hint: &'static str,
         /// Why, with the verifier's words.
         #[source]
         source: Box<ProgramError>,
     },
     /// The kernel refused to attach.
-    #[error("the kernel refused to attach program `{name}`{hint}")]
+    #[error("the kernel refused to attach program `{name}`")]
     Attach {
         /// The hook.
         name: &'static str,
-        /// What to do about it, if that is known.
-        hint: &'static str,
         /// Why.
         #[source]
         source: Box<ProgramError>,
@@ -201,7 +197,38 @@ pub enum EngineError {
     },
 }
 
+/// Of `attach`: `BPF_MAX_TRAMP_LINKS` (include/linux/bpf.h) counts LSM, `fmod_ret`, `fentry` and `fexit` programs
+/// of one function together.
+const FULL: &str = "38 programs are attached to this hook already, the most a kernel takes \
+    (BPF_MAX_TRAMP_LINKS): end other BPF tools, or the sessions of other builds of sandbox; \
+    `bpftool link` lists what is attached";
+const PRIVILEGE: &str = "it takes root with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN in the machine's own user \
+    namespace, on a kernel that is not locked down for confidentiality; a kernel whose security policy refuses \
+    BPF to root, too, cannot be used";
+
 impl EngineError {
+    /// What to do about it, where that is known.
+    pub fn mend(&self) -> Option<&'static str> {
+        let (attaching, errno) = match self {
+            Self::Load { source, .. } => (false, errno(source)),
+            Self::Attach { source, .. } => (true, errno(source)),
+            Self::LoadModifyReturn { source, .. } => (false, source.source.raw_os_error()),
+            Self::AttachModifyReturn { source, .. } => (true, source.raw_os_error()),
+            Self::Object(source) => match source.as_ref() {
+                aya::EbpfError::MapError(MapError::CreateError { io_error, .. }) => {
+                    (false, io_error.raw_os_error())
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        match errno? {
+            libc::E2BIG if attaching => Some(FULL),
+            libc::EPERM => Some(PRIVILEGE),
+            _ => None,
+        }
+    }
+
     pub(super) fn map(name: &'static str) -> impl Fn(MapError) -> Self {
         move |source| match &source {
             MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(libc::E2BIG) => {
@@ -209,5 +236,34 @@ impl EngineError {
             }
             _ => Self::Map { name, source },
         }
+    }
+}
+
+fn errno(error: &ProgramError) -> Option<i32> {
+    match error {
+        ProgramError::LoadError { io_error, .. } => io_error.raw_os_error(),
+        ProgramError::SyscallError(call) => call.io_error.raw_os_error(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedies_fit_the_step_that_failed() {
+        let io = io::Error::from_raw_os_error;
+        let attach = |number| EngineError::AttachModifyReturn { name: "bpf", source: io(number) };
+        assert_eq!(attach(libc::E2BIG).mend(), Some(FULL));
+        assert_eq!(attach(libc::EPERM).mend(), Some(PRIVILEGE));
+        assert_eq!(attach(libc::EBUSY).mend(), None);
+        let load = |number| EngineError::LoadModifyReturn {
+            name: "bpf",
+            source: Refused { source: io(number), log: String::new() },
+        };
+        // A program that is too long for the verifier is no crowd on a hook.
+        assert_eq!(load(libc::E2BIG).mend(), None);
+        assert_eq!(load(libc::EPERM).mend(), Some(PRIVILEGE));
     }
 }

@@ -2,7 +2,9 @@
 
 use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
-use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, ProcessPayload, VERSION};
+use sandbox_common::event::{
+    Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, VERSION,
+};
 use std::os::fd::{AsRawFd, RawFd};
 use zerocopy::FromBytes;
 
@@ -65,6 +67,13 @@ pub enum Record {
         /// The other process.
         process: ProcessPayload,
     },
+    /// A member was moved to another cgroup.
+    Moved {
+        /// Who moved it, and when.
+        header: Header,
+        /// The member.
+        moved: Box<MovedPayload>,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -113,6 +122,11 @@ impl Record {
                     .map_err(|_| error("shorter than its payload"))?;
                 Ok(Self::Process { header, process })
             }
+            Some(Kind::Moved) => {
+                let (moved, _) = MovedPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                Ok(Self::Moved { header, moved: Box::new(moved) })
+            }
             Some(Kind::Task) => Ok(Self::Task { header }),
             None => Err(error("of unknown kind")),
         }
@@ -124,6 +138,7 @@ impl Record {
             Self::Path { header, .. }
             | Self::Net { header, .. }
             | Self::Process { header, .. }
+            | Self::Moved { header, .. }
             | Self::Task { header } => header,
         }
     }

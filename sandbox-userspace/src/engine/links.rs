@@ -40,11 +40,9 @@ fn link(path: &Path) -> Result<Attached, LinkError> {
 /// The program that is pinned for a cgroup's hook.
 fn program(pins: &Path, hook: Hook) -> Result<Attached, EngineError> {
     let program = cgroup::program(&pins.join("programs"), hook)?;
-    let info = program.info().map_err(|source| EngineError::Attach {
-        name: hook.name(),
-        hint: "",
-        source: Box::new(source),
-    })?;
+    let info = program
+        .info()
+        .map_err(|source| EngineError::Attach { name: hook.name(), source: Box::new(source) })?;
     Ok(Attached { link: 0, program: info.id() })
 }
 

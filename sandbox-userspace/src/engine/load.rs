@@ -7,7 +7,7 @@ use super::{EngineError, cgroup, links};
 use crate::kernel::features::HookFact;
 use aya::maps::{CgroupStorageKey, PerCpuValues};
 use aya::programs::links::FdLink;
-use aya::programs::{FExit, Lsm, ProgramError};
+use aya::programs::{BtfTracePoint, FExit, Lsm, ProgramError};
 use aya::util::nr_cpus;
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use sandbox_common::event::Hook;
@@ -101,13 +101,15 @@ pub const CGROUP_HOOKS: &[Hook] = &[
 ];
 
 /// Programs that note something and deny nothing: a new pseudo-terminal, directories that begin to have
-/// another place and have it, the end of superblocks, and who wants signals about a descriptor.
+/// another place and have it, the end of superblocks, who wants signals about a descriptor, and members that
+/// somebody moves to another cgroup.
 pub(super) const NOTED: &[(&str, Noted)] = &[
     ("devpts_pty_new", Noted::Return("devpts_pty_new")),
     ("inode_rename", Noted::Hook),
     ("vfs_rename", Noted::Return("vfs_rename")),
     ("sb_delete", Noted::VoidHook { otherwise: "sb_delete_returned" }),
     ("file_set_fowner", Noted::VoidHook { otherwise: "file_set_fowner_returned" }),
+    ("cgroup_attach_task", Noted::TracePoint),
 ];
 
 /// What a program that notes something is attached to.
@@ -118,6 +120,8 @@ pub(super) enum Noted {
     Return(&'static str),
     /// The LSM hook of its name, which is never left out.
     Hook,
+    /// The tracepoint of its name.
+    TracePoint,
     /// One without a value, for which there is no `fmod_ret`: with [`Way::ModifyReturn`] another program on the
     /// return of the function.
     VoidHook {
@@ -237,11 +241,9 @@ fn attach_lsm(
     links: &Path,
 ) -> Result<bool, EngineError> {
     let program = ebpf.program_mut(program).ok_or(EngineError::NoProgram(program))?;
-    let program: &mut Lsm = program.try_into().map_err(|source| EngineError::Load {
-        name,
-        hint: "",
-        source: Box::new(source),
-    })?;
+    let program: &mut Lsm = program
+        .try_into()
+        .map_err(|source| EngineError::Load { name, source: Box::new(source) })?;
     let since = Instant::now();
     match program.load(name, btf) {
         Ok(()) => {
@@ -250,14 +252,10 @@ fn attach_lsm(
         }
         Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => return Ok(false),
         Err(source) => {
-            let hint = hint(&source);
-            return Err(EngineError::Load { name, hint, source: Box::new(source) });
+            return Err(EngineError::Load { name, source: Box::new(source) });
         }
     }
-    let attach = |source: ProgramError| {
-        let hint = hint(&source);
-        EngineError::Attach { name, hint, source: Box::new(source) }
-    };
+    let attach = |source: ProgramError| EngineError::Attach { name, source: Box::new(source) };
     let id = program.attach().map_err(attach)?;
     let link = program.take_link(id).map_err(attach)?;
     pin(link.into(), links, name)?;
@@ -276,6 +274,7 @@ fn attach_noted(
         (Noted::Return(function), _) => {
             return pin(attach_return(ebpf, name, function, btf)?, links, name);
         }
+        (Noted::TracePoint, _) => return pin(attach_trace(ebpf, name, btf)?, links, name),
         (Noted::VoidHook { otherwise }, Some(_)) => {
             return pin(attach_return(ebpf, otherwise, &function, btf)?, links, name);
         }
@@ -283,6 +282,16 @@ fn attach_noted(
         (Noted::Hook, Some(image)) => image.attach(name, &function, name, btf, links)?,
     };
     if attached { Ok(()) } else { Err(EngineError::NoHook(name)) }
+}
+
+/// Attaches a program to a tracepoint.
+fn attach_trace(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<FdLink, EngineError> {
+    let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
+    let attach = |source: ProgramError| EngineError::Attach { name, source: Box::new(source) };
+    let program: &mut BtfTracePoint = program.try_into().map_err(attach)?;
+    program.load(name, btf).map_err(attach)?;
+    let id = program.attach().map_err(attach)?;
+    program.take_link(id).map(Into::into).map_err(attach)
 }
 
 /// Attaches a program to the return of a function.
@@ -293,10 +302,7 @@ fn attach_return(
     btf: &Btf,
 ) -> Result<FdLink, EngineError> {
     let program = ebpf.program_mut(name).ok_or(EngineError::NoProgram(name))?;
-    let attach = |source: ProgramError| {
-        let hint = hint(&source);
-        EngineError::Attach { name, hint, source: Box::new(source) }
-    };
+    let attach = |source: ProgramError| EngineError::Attach { name, source: Box::new(source) };
     let program: &mut FExit = program.try_into().map_err(attach)?;
     program.load(function, btf).map_err(attach)?;
     let id = program.attach().map_err(attach)?;
@@ -333,24 +339,4 @@ fn pin(link: FdLink, links: &Path, name: &str) -> Result<(), EngineError> {
         path,
         source,
     })
-}
-
-/// What is behind the kernel's less telling errors.
-fn hint(error: &ProgramError) -> &'static str {
-    let errno = match error {
-        ProgramError::LoadError { io_error, .. } => io_error.raw_os_error(),
-        ProgramError::SyscallError(call) => call.io_error.raw_os_error(),
-        _ => None,
-    };
-    match errno {
-        Some(libc::E2BIG) => {
-            ": 38 programs are attached to this hook already, the most a kernel takes \
-             (BPF_MAX_TRAMP_LINKS); end other BPF tools, or the sessions of other builds of sandbox"
-        }
-        Some(libc::EPERM) => {
-            ": it takes root with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, outside a container, on a \
-             kernel that is not locked down"
-        }
-        _ => "",
-    }
 }

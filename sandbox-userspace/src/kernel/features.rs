@@ -17,6 +17,9 @@ use sandbox_common::layout::KernelLayout;
 use std::io;
 use std::path::PathBuf;
 
+/// What the link in procfs says of the initial user namespace (`PROC_USER_INIT_INO`, `include/linux/proc_ns.h`).
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
+
 /// Where to look. Other places only serve tests: there is no option and no variable for them.
 #[derive(Clone, Debug)]
 pub struct Paths {
@@ -41,15 +44,39 @@ impl Default for Paths {
     }
 }
 
+/// Whose a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Not root.
+    User,
+    /// Root of a user namespace, whose capabilities are none for the kernel.
+    RootOfNamespace,
+    /// Root of the machine.
+    Root,
+}
+
+impl Standing {
+    fn own() -> Self {
+        let namespace = std::fs::read_link("/proc/self/ns/user");
+        match namespace.is_ok_and(|ns| ns.as_os_str() != INITIAL_USER_NAMESPACE) {
+            _ if !rustix::process::geteuid().is_root() => Self::User,
+            true => Self::RootOfNamespace,
+            false => Self::Root,
+        }
+    }
+}
+
 /// All that can be seen, good or bad.
 #[derive(Debug)]
 pub struct Survey {
     /// `uname -r`.
     pub release: String,
-    /// Effective user id is 0.
-    pub root: bool,
+    /// Whose this process is.
+    pub standing: Standing,
     /// Capabilities that loading needs and this process lacks.
     pub lacking: Vec<&'static str>,
+    /// The kernel keeps its memory from everybody (`lockdown=confidentiality`).
+    pub confidential: bool,
     /// Types of the kernel.
     pub btf: Result<Btf, BtfError>,
     /// Offsets of the structures; `None` without BTF.
@@ -62,6 +89,8 @@ pub struct Survey {
     pub preemption: Preemption,
     /// Where cgroup v2 is mounted.
     pub cgroup2: Result<Option<PathBuf>, MountError>,
+    /// Whether any hierarchy of cgroup v1 is mounted.
+    pub cgroup1: bool,
     /// Where bpffs is mounted; `None` where nothing of that type lies at [`Paths::bpffs`].
     pub bpffs: Option<PathBuf>,
     paths: Paths,
@@ -97,6 +126,16 @@ pub enum Missing {
         /// Their names.
         lacking: Vec<&'static str>,
     },
+    /// Root of a user namespace.
+    #[error(
+        "this process is root of a user namespace only: the kernel lets only root of the machine load the programs"
+    )]
+    Namespace,
+    /// `lockdown=confidentiality`.
+    #[error(
+        "the kernel is locked down for confidentiality: it lets no program read its structures, so none can judge"
+    )]
+    Confidential,
     /// No BTF, or none that can be read.
     #[error("the kernel's types are not known: {0}")]
     Btf(BtfError),
@@ -130,8 +169,14 @@ pub enum Missing {
     #[error("{0}")]
     MountTable(MountError),
     /// No cgroup v2.
-    #[error("cgroup v2 is not mounted: a session is a cgroup, so none can be made")]
-    Cgroup2,
+    #[error(
+        "cgroup v2 is not mounted{}: a session is a cgroup of version 2, so none can be made",
+        if *.version1 { ", only version 1 is" } else { "" }
+    )]
+    Cgroup2 {
+        /// Version 1 is.
+        version1: bool,
+    },
     /// No bpffs.
     #[error("no bpffs is mounted at {}: enforcement could not outlive this process", at.display())]
     Bpffs {
@@ -166,7 +211,13 @@ impl Missing {
             Self::Capabilities { .. } => {
                 "run it in the initial user namespace with these capabilities; in a container they must be added".into()
             }
-            Self::Btf(BtfError::Read { .. }) => {
+            Self::Namespace => {
+                "run it as root outside of containers without privileges; in a container it takes the host's user namespace (docker: `--userns=host --privileged`)".into()
+            }
+            Self::Confidential => {
+                "boot with the kernel parameter `lockdown=integrity` (which Secure Boot takes as well), or `lockdown=none`, in place of `lockdown=confidentiality`; where the kernel is built to force it (CONFIG_LOCK_DOWN_KERNEL_FORCE_CONFIDENTIALITY), use another one".into()
+            }
+            Self::Btf(BtfError::Read { .. } | BtfError::Malformed { .. }) => {
                 "use a kernel with CONFIG_DEBUG_INFO_BTF=y (every current distribution kernel has it) and mount sysfs: `mount -t sysfs sysfs /sys`".into()
             }
             Self::Btf(_) | Self::Layout(_) | Self::Hook(HookFact { state: HookState::Changed { .. }, .. }) => {
@@ -181,7 +232,8 @@ impl Missing {
                 lsms.iter().map(String::as_str).filter(|lsm| *lsm != "capability").chain(["bpf"]).collect::<Vec<_>>().join(",")
             ),
             Self::MountTable(_) => "`mount -t proc proc /proc`".into(),
-            Self::Cgroup2 => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
+            Self::Cgroup2 { version1: true } => "boot with the kernel parameter `systemd.unified_cgroup_hierarchy=1` and without `systemd.legacy_systemd_cgroup_controller`; or, where nothing else is to change, mount it beside: `mkdir /run/cgroup2 && mount -t cgroup2 cgroup2 /run/cgroup2`".into(),
+            Self::Cgroup2 { .. } => "`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or boot systemd with `systemd.unified_cgroup_hierarchy=1`".into(),
             Self::Bpffs { at } => format!("`mount -t bpf bpf {}`", at.display()),
             Self::Hook(_) => "use a kernel of 6.1 or later with CONFIG_SECURITY=y and CONFIG_SECURITY_PATH=y".into(),
         }
@@ -212,13 +264,18 @@ impl Survey {
         });
         Self {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
-            root: rustix::process::geteuid().is_root(),
+            standing: Standing::own(),
             lacking: lacking(),
+            confidential: std::fs::read_to_string(paths.securityfs.join("lockdown"))
+                .is_ok_and(|modes| modes.contains("[confidentiality]")),
             layout: btf.as_ref().ok().map(layout::read),
             hooks: btf.as_ref().ok().map(|btf| hooks::hooks(btf, way_of(&lsms))),
             btf,
             lsms,
             preemption: Preemption::read(),
+            cgroup1: table
+                .as_ref()
+                .is_ok_and(|table| table.visible().any(|mount| mount.fs_type == "cgroup")),
             cgroup2: table.map(|table| {
                 let whole = |mount: &&Mount| mount.fs_type == "cgroup2" && mount.root.is_empty();
                 table.visible().find(whole).map(|mount| to_path(&mount.point))
@@ -236,10 +293,16 @@ impl Survey {
     /// The facts, or everything that is missing.
     pub fn facts(self) -> Result<Facts, Vec<Missing>> {
         let mut missing = Vec::new();
-        if !self.root {
-            missing.push(Missing::Root);
-        } else if !self.lacking.is_empty() {
-            missing.push(Missing::Capabilities { lacking: self.lacking.clone() });
+        match self.standing {
+            Standing::User => missing.push(Missing::Root),
+            _ if !self.lacking.is_empty() => {
+                missing.push(Missing::Capabilities { lacking: self.lacking.clone() });
+            }
+            Standing::RootOfNamespace => missing.push(Missing::Namespace),
+            Standing::Root => {}
+        }
+        if self.confidential {
+            missing.push(Missing::Confidential);
         }
         let way = self.way();
         if let Err(error) = self.btf {
@@ -264,7 +327,7 @@ impl Survey {
         let cgroup2 = match self.cgroup2 {
             Ok(Some(at)) => Some(at),
             Ok(None) => {
-                missing.push(Missing::Cgroup2);
+                missing.push(Missing::Cgroup2 { version1: self.cgroup1 });
                 None
             }
             Err(error) => {

@@ -6,6 +6,7 @@
 //! must say what user space knows of the same objects. If anything differs, nothing is started.
 
 mod attempt;
+pub(crate) mod calls;
 mod child;
 mod judge;
 mod scratch;
@@ -18,7 +19,10 @@ use super::state::{Registry, StateError};
 use crate::engine::events::{DecodeError, Ring};
 use crate::engine::{EngineError, Share};
 use crate::policy::compiled::{CompiledPolicy, Edge, PortEntry, Prefix, Rule};
-use attempt::{Answer, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, WITHIN, WRITE_RULE};
+use attempt::{
+    Answer, CLOSED, EXEC_RULE, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, SHELF, WITHIN,
+    WRITE_RULE,
+};
 use judge::Observed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox_common::Access;
@@ -243,6 +247,8 @@ fn observe(
         before,
         after,
         place: scratch.place.clone(),
+        shelf: scratch.shelf.dev,
+        untraceable: untraceable(),
         pid: initial.then_some(pid),
         uid: rustix::process::getuid().as_raw(),
         parent: fs::read_to_string(comm).map_err(step("read", comm))?.trim_end().to_owned(),
@@ -276,11 +282,13 @@ fn converse(
     let file = scratch.dir.join(INHERITED);
     let inherited =
         OpenOptions::new().read(true).write(true).open(&file).map_err(step("open", &file))?;
+    let shelf = scratch.shelf.root.try_clone().map_err(step("keep open", &scratch.dir))?;
     let program = Path::new("/proc/self/exe");
     let orders = Orders {
         dir: scratch.dir.clone(),
         cgroup: cell.path.parent().unwrap_or(&cell.path).to_path_buf(),
         inherited: inherited.as_raw_fd(),
+        shelf: shelf.as_raw_fd(),
         v4: ports.v4(),
         v6: ports.v6(),
     };
@@ -297,7 +305,9 @@ fn converse(
         command.pre_exec(move || {
             rustix::io::write(&entrance, b"0")?;
             super::privileges::shed()?;
-            rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty())?;
+            for kept in [inherited.as_fd(), shelf.as_fd()] {
+                rustix::io::fcntl_setfd(kept, rustix::io::FdFlags::empty())?;
+            }
             Ok(())
         });
     }
@@ -361,7 +371,13 @@ fn release(cell: &Cgroup, pid: u32) -> Result<(), CanaryError> {
     Err(step("move the canary to", &path)(source))
 }
 
-/// Reads everywhere but `secret`, writes beneath `w`, one port of this machine.
+/// Whether Yama lets nobody trace anybody, so that no other LSM is asked (`kernel.yama.ptrace_scope` 3).
+fn untraceable() -> bool {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim() == "3")
+}
+
+/// Reads everywhere but `secret`, writes beneath `w`, runs all but one program, one port of this machine.
 fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     let node = |id: usize, edges, said: Said| {
         // Ids are small: a path has few components.
@@ -385,12 +401,17 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     let open = Said { mask: writes, allow: writes, rules: [0, WRITE_RULE, 0, 0] };
     edges.push(Edge { from, name: SECRET.into(), to: node(depth + 2, 0, closed) });
     edges.push(Edge { from, name: WITHIN.into(), to: node(depth + 3, 0, open) });
+    let shut = Said { mask: Access::EXECUTE.bits(), allow: 0, rules: [0, 0, EXEC_RULE, 0] };
+    let shelf = node(depth + 4, 1, Said::default());
+    let name = CLOSED.strip_prefix(SHELF).unwrap_or(CLOSED);
+    edges.push(Edge { from: shelf.id, name: name.into(), to: node(depth + 5, 0, shut) });
     let read = Access::READ.union(Access::EXECUTE);
     let rights = Rights { allow: read.bits(), ..Rights::default() };
     let below = Inherited { rights, unknown: 1, ..Inherited::default() };
     let elsewhere = Root { own: rights, pad: 0, below };
     let Node { id, edges: count, .. } = on_the_way(0);
     let here = Inherited { node: id, edges: count, unknown: 0, ..below };
+    let there = Inherited { node: shelf.id, edges: shelf.edges, unknown: 0, ..below };
 
     let port = |set, protocol, port| PortEntry {
         set,
@@ -402,7 +423,11 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
     };
     let both = |set, number| [port(set, 6, number), port(set, 17, number)];
     CompiledPolicy {
-        roots: vec![(0, elsewhere), (*dev, Root { below: here, ..elsewhere })],
+        roots: vec![
+            (0, elsewhere),
+            (*dev, Root { below: here, ..elsewhere }),
+            (scratch.shelf.dev, Root { below: there, ..elsewhere }),
+        ],
         edges,
         net4: vec![Prefix { address: Ipv4Addr::LOCALHOST, bits: 32, set: 0 }],
         net6: vec![Prefix { address: Ipv6Addr::LOCALHOST, bits: 128, set: 1 }],
@@ -411,6 +436,7 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
             (READ_RULE, "files.read.deny"),
             (WRITE_RULE, "files.write.allow"),
             (NET_RULE, "network.allow"),
+            (EXEC_RULE, "files.exec.deny"),
         ]
         .map(|(id, key)| Rule {
             id,

@@ -39,6 +39,29 @@ pub struct Denial {
     pub hint: Option<Hint>,
 }
 
+/// A member was moved to another cgroup. It is a member still, and confined as before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The session.
+    pub session: SessionId,
+    /// The member's process id.
+    pub pid: u32,
+    /// Its main thread's name.
+    pub comm: String,
+    /// The session's cgroup, by its id.
+    pub from: u64,
+    /// The path of the cgroup where it is now, from its hierarchy's root; perhaps cut.
+    pub to: String,
+    /// Process id of who moved it.
+    pub by: u32,
+    /// Name of who moved it.
+    pub by_comm: String,
+    /// All of it as a line for people.
+    pub message: String,
+}
+
 /// What came of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]

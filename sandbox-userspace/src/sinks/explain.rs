@@ -1,6 +1,6 @@
 //! From a record of the ring to what it means.
 
-use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
+use super::denial::{Denial, Hint, Moved, RuleRef, Target, Verdict};
 use super::escape::{printable, text};
 use crate::dns::parent::Known;
 use crate::engine::events::{Object, Record};
@@ -13,7 +13,7 @@ use crate::session::SessionId;
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use sandbox_common::Access;
-use sandbox_common::event::{Header, Hook, NetPayload, ProcessPayload, Reason};
+use sandbox_common::event::{Header, Hook, MovedPayload, NetPayload, ProcessPayload, Reason};
 use sandbox_common::subject::Mode;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -56,7 +56,7 @@ impl Explainer {
             Record::Path { object, .. } => self.path(object),
             Record::Net { net, .. } => self.address(net),
             Record::Process { process, .. } => other(process),
-            Record::Task { .. } => (Target::Task, String::new()),
+            Record::Task { .. } | Record::Moved { .. } => (Target::Task, String::new()),
         };
         let rule = self.rule(header.rule);
         // A policy is UTF-8: it cannot name a path that is not.
@@ -81,6 +81,30 @@ impl Explainer {
             object,
             rule,
             hint,
+        }
+    }
+
+    /// What a record of a move means.
+    pub fn moved(&self, header: &Header, moved: &MovedPayload) -> Moved {
+        let to = moved.to.split(|byte| *byte == 0).next().unwrap_or_default();
+        let (name, by) = (thread_name(&moved.comm), thread_name(&header.comm));
+        Moved {
+            time: self.time(header.time),
+            session: self.session.clone(),
+            pid: moved.pid,
+            comm: text(name),
+            from: header.cgroup,
+            to: text(to),
+            by: header.pid,
+            by_comm: text(by),
+            message: format!(
+                "{}[{}] was moved to the cgroup {} by {}[{}]; it stays confined",
+                printable(name),
+                moved.pid,
+                printable(to),
+                printable(by),
+                header.pid
+            ),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::dns::message::Word;
 use crate::dns::parent::Heard;
 use crate::engine::events::{DecodeError, Record};
 use crate::session::SessionId;
-use denial::Denial;
+use denial::{Denial, Moved};
 use explain::Explainer;
 use serde::Serialize;
 use std::io;
@@ -35,6 +35,8 @@ pub enum Level {
 pub enum Event {
     /// The kernel denied something.
     Denial(Box<Denial>),
+    /// A member was moved to another cgroup.
+    Moved(Box<Moved>),
     /// A session began or ended.
     Session(SessionEvent),
     /// The program has something to say.
@@ -146,6 +148,10 @@ impl Output {
     /// Takes a record of the ring.
     pub fn record(&mut self, record: Result<Record, DecodeError>) {
         match (record, &mut self.explainer) {
+            (Ok(Record::Moved { header, moved }), Some(explainer)) => {
+                let moved = explainer.moved(&header, &moved);
+                self.emit(&Event::Moved(Box::new(moved)));
+            }
             (Ok(record), Some(explainer)) => {
                 let denial = explainer.explain(&record);
                 self.denials += 1;

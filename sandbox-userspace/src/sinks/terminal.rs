@@ -148,6 +148,9 @@ impl<W: Write> Sink for Terminal<W> {
                 self.notice(notice)
             }
             Event::Denial(denial) if !self.quiet => self.denial(denial),
+            Event::Moved(moved) if !self.quiet => {
+                self.lines(&format!("{YELLOW}warning:{YELLOW:#} "), &moved.message)
+            }
             Event::Session(event) if !self.quiet => self.session(event),
             _ => Ok(()),
         }

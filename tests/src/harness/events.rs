@@ -56,6 +56,14 @@ impl Events {
         })
     }
 
+    /// That a process was moved to another cgroup.
+    pub(crate) fn moved(&self, pid: i32, patience: Duration) -> Option<Value> {
+        eventually(patience, || {
+            let mut events = self.all().into_iter();
+            events.find(|event| event["type"] == "moved" && event["pid"] == pid)
+        })
+    }
+
     /// Notices whose message contains the text.
     pub(crate) fn notices(&self, text: &str) -> Vec<Value> {
         let mut events = self.all();

@@ -5,7 +5,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
 };
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{
+    CapabilitySet, UnshareFlags, remove_capability_from_bounding_set, unshare_unsafe,
+};
 use serde::{Deserialize, Serialize};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -20,6 +22,12 @@ pub(crate) enum Step {
     /// A cgroup namespace of its own, whose root is this cgroup, and cgroup v2 mounted anew in it.
     Cgroup(Place),
     Bind(Place, Place),
+    /// A hierarchy of cgroup v1, mounted there.
+    Version1(Place),
+    /// A user namespace of its own, of which it is root.
+    Container,
+    /// Root without `CAP_SYS_ADMIN` and the capabilities that it includes.
+    Powerless,
     /// Opens the file and lets the program inherit the descriptor.
     Leak(Place),
     User(u32),
@@ -64,6 +72,24 @@ fn prepare(steps: &str, command: &mut Command) -> anyhow::Result<()> {
                 let file = rustix::fs::open(path.path(), OFlags::RDONLY, Mode::empty())?;
                 // Deliberately left open across the exec.
                 let _ = file.into_raw_fd();
+            }
+            Step::Version1(place) => {
+                mount("cgroup", place.path(), "cgroup", MountFlags::empty(), c"none,name=stage")?;
+            }
+            Step::Container => {
+                // SAFETY: as above.
+                unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+                std::fs::write("/proc/self/uid_map", "0 0 65536")?;
+            }
+            Step::Powerless => {
+                for capability in [
+                    CapabilitySet::SYS_ADMIN,
+                    CapabilitySet::BPF,
+                    CapabilitySet::PERFMON,
+                    CapabilitySet::NET_ADMIN,
+                ] {
+                    remove_capability_from_bounding_set(capability)?;
+                }
             }
             Step::User(uid) => {
                 command.uid(uid).gid(uid);

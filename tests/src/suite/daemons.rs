@@ -1,6 +1,8 @@
 //! Once in, never out: children, threads, daemons, and whoever was moved.
 
-use crate::harness::{Bystander, Denial, Ground, Policy, Session, Why, cgroup_root, key, trial};
+use crate::harness::{
+    Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, cgroup_root, key, trial,
+};
 use crate::probe::{Operation, Place};
 use anyhow::Context as _;
 use libtest_mimic::Trial;
@@ -91,6 +93,12 @@ impl Moved {
         let answer = moved.session.perform(&open(&"/proc/self/cgroup".into()))?;
         if !answer.text().contains("/moved-") {
             moved.session.problem(format!("the agent was not moved: it is in {}", answer.data));
+        }
+        let told =
+            moved.session.events().moved(agent, PATIENCE).context("the move was not told")?;
+        let to = told["to"].as_str().unwrap_or_default();
+        if !to.contains("/moved-") || told["by"] != std::process::id() || told["from"] == 0 {
+            moved.session.problem(format!("the move was told wrongly: {told}"));
         }
         Ok(moved)
     }

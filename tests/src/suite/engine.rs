@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use rustix::fs::Mode;
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -193,29 +194,78 @@ fn killed() -> anyhow::Result<()> {
     before.must_return()
 }
 
-/// A copy of the program whose BPF object differs, in a string that only debuggers read.
-fn other_build(to: &Path) -> anyhow::Result<()> {
+/// A copy of the program in which these bytes, which all have one length, are others.
+fn changed(to: &Path, from: &[u8], into: &[u8]) -> anyhow::Result<()> {
     let mut bytes = fs::read(sandbox())?;
-    let (text, mut changed) = (b"/@/aya_ebpf.", 0);
-    for at in 0..bytes.len() - text.len() {
-        if bytes[at..].starts_with(text) {
-            bytes[at + 1] = b'~';
+    let mut changed = 0;
+    for at in 0..bytes.len() - from.len() {
+        if bytes[at..].starts_with(from) {
+            bytes[at..at + into.len()].copy_from_slice(into);
             changed += 1;
         }
     }
-    ensure!(changed > 0, "the program's BPF object has no debug information to be changed");
+    ensure!(changed > 0, "the program does not hold {:?}", String::from_utf8_lossy(from));
     fs::write(to, bytes)?;
     Ok(rustix::fs::chmod(to, Mode::from(0o755))?)
 }
 
+/// Another build: its BPF object differs, in a string that only debuggers read.
+fn other_build(to: &Path) -> anyhow::Result<()> {
+    changed(to, b"/@/aya_ebpf.", b"/~/aya_ebpf.")
+}
+
+/// One whose programs the kernel refuses: by their licence they may not call its helpers.
+fn broken_build(to: &Path) -> anyhow::Result<()> {
+    changed(to, b"Dual MIT/GPL\0", b"Unknown/None\0")
+}
+
+/// While `meanwhile` happens, the member tries a forbidden open and connect in a loop: none gets through.
+fn under_siege<T>(
+    ground: &Ground,
+    session: &mut Session,
+    meanwhile: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let stop = ground.outside().join("stop");
+    let (path, address) = (key()?, listener.local_addr()?);
+    let siege = Operation::Siege { path, address, stop: stop.clone() };
+    let (answer, done) = std::thread::scope(|scope| {
+        let member = scope.spawn(|| session.perform(&siege));
+        let done = meanwhile();
+        // Ends the loop whatever came of it.
+        let stopped = fs::write(stop.path(), "");
+        (member.join(), done.and_then(|done| stopped.map(|()| done).map_err(Into::into)))
+    });
+    let done = done?;
+    let answer = answer.map_err(|_| anyhow::anyhow!("the siege panicked"))??;
+    let refused = [libc::EACCES, libc::EPERM].contains(&answer.errno);
+    ensure!(refused, "some of the siege got through: {answer}");
+    ensure!(listener.accept().is_err(), "a connection arrived");
+    fs::remove_file(stop.path())?;
+    Ok(done)
+}
+
+/// An upgrade under attack: the next build loads beside, and either enforces its own sessions until the last
+/// of them has ended. One that cannot be loaded changes nothing.
 fn builds() -> anyhow::Result<()> {
     let ground = Ground::new("builds")?;
     let before = Traces::now()?;
-    let (own, other) = (engine()?, ground.papers("sandbox"));
+    let (own, other, broken) = (engine()?, ground.papers("sandbox"), ground.papers("broken"));
     other_build(&other)?;
+    broken_build(&broken)?;
     let mut first = Runner::named(&ground, &Policy::preset(), "first")?.open()?;
-    let second = Runner::named(&ground, &Policy::preset(), "second")?;
-    let mut second = second.with_program(&other).open()?;
+    let one = Traces::now()?;
+    let mut second = under_siege(&ground, &mut first, || {
+        let failing = Runner::named(&ground, &Policy::preset(), "failing")?.with_program(&broken);
+        let failed = failing.probe(&["exit", "0"], "")?;
+        ensure!(failed.code() == Some(125), "the broken build runs: {}", failed.report());
+        ensure!(failed.err.contains("the kernel refused"), "{}", failed.report());
+        ensure!(engine()? == own, "a failed upgrade changed the engines: {:?}", engines());
+        let now = Traces::now()?;
+        ensure!(now.programs() == one.programs(), "a failed upgrade left {now:?}, not {one:?}");
+        Runner::named(&ground, &Policy::preset(), "second")?.with_program(&other).open()
+    })?;
     let found = engines();
     ensure!(found.len() == 2 && found.contains(&own), "two builds have the engines {found:?}");
     for session in [&mut first, &mut second] {
@@ -234,9 +284,13 @@ fn builds() -> anyhow::Result<()> {
     ensure!(engines().len() == 2, "an orphan's engine was removed: {:?}", engines());
     let answer = second.perform(&open(&key()?))?;
     ensure!(answer.errno == libc::EACCES, "the orphan of another build reads the key: {answer}");
-    let ended = verb(&ground.papers("end"), &["sessions", "end", &id])?;
-    ensure!(ended.status.success(), "{}", ended.report());
-    ensure!(engine()? == own, "the other build's engine stays without sessions");
+    // One of the two is dropped while the other is attacked.
+    under_siege(&ground, &mut first, || {
+        let ended = verb(&ground.papers("end"), &["sessions", "end", &id])?;
+        ensure!(ended.status.success(), "{}", ended.report());
+        ensure!(engine()? == own, "the other build's engine stays without sessions");
+        Ok(())
+    })?;
     second.abandon()?;
     refuses(&mut first, "after the other build's session ended")?;
     first.finish()?;

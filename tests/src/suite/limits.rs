@@ -1,6 +1,6 @@
 //! No limit is skipped silently: deep places, long names, odd names.
 
-use crate::harness::{Denial, Ground, Policy, Session, Why, trial, verb, write};
+use crate::harness::{Denial, Ground, Policy, Session, Traces, Why, trial, verb, write};
 use crate::probe::{Operation, Place, deep_directory};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -36,6 +36,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("limits::longer_than_a_path_may_be", long_paths),
         trial("limits::rule_of_ten_long_names", long_rule),
         trial("limits::deny_in_allow_in_deny", nested),
+        trial("limits::opening_files_takes_no_memory", many_files),
     ]
 }
 
@@ -99,6 +100,26 @@ fn too_deep(ground: &Ground) -> anyhow::Result<u64> {
     let faults = lines.iter().filter_map(|line| line["faults"].as_array()).flatten();
     let deep = faults.filter(|f| f["hook"] == "file_open" && f["reason"] == "too_deep");
     Ok(deep.filter_map(|fault| fault["count"].as_u64()).sum())
+}
+
+/// However many files a member opens, no map of the engine gets an entry by it.
+fn many_files() -> anyhow::Result<()> {
+    let ground = Ground::new("many-files")?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let open = |path: &Place| Operation::Open { path: path.clone(), flags: libc::O_RDONLY };
+    session.allowed("before", &open(&"/proc/self/status".into()))?;
+    let before = Traces::places()?;
+    for directory in 0..20 {
+        let place = ground.workspace().join(&format!("directory-{directory}"));
+        std::fs::create_dir(&place)?;
+        for file in 0..10 {
+            let path = place.join(&format!("file-{file}"));
+            write(&path, "content")?;
+            session.allowed("one of many files", &open(&path))?;
+        }
+    }
+    before.must_return_at_once().context("after 200 files in 20 directories")?;
+    session.finish()
 }
 
 fn deep_writes() -> anyhow::Result<()> {

@@ -1,6 +1,8 @@
-//! Where something needed is missing, nothing starts, and the message says what and how to mend it.
+//! Where something needed is missing, nothing starts, and `run` and `doctor` say what and how to mend it.
 
-use crate::harness::{Ground, Policy, Runner, Traces, capture, cgroup_root, probe_words, trial};
+use crate::harness::{
+    Ground, Policy, Runner, Traces, capture, cgroup_root, probe_words, sandbox, trial,
+};
 use crate::probe::{Place, Step};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -15,6 +17,9 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("D6.95", "prerequisites::no_btf"),
     ("D6.95", "prerequisites::btf_without_a_needed_field"),
     ("D6.95", "prerequisites::no_cgroup_v2"),
+    ("D6.94", "prerequisites::locked_down"),
+    ("D6.98", "prerequisites::only_cgroup_v1"),
+    ("D6.98", "prerequisites::container"),
     ("A9", "prerequisites::private_cgroup_namespace"),
     ("D6.98", "prerequisites::private_cgroup_namespace"),
 ];
@@ -25,6 +30,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("prerequisites::not_root", not_root),
         trial("prerequisites::no_cgroup_v2", no_cgroup),
         trial("prerequisites::private_cgroup_namespace", namespace),
+        trial("prerequisites::only_cgroup_v1", version1),
+        trial("prerequisites::container", container),
+        trial("prerequisites::without_capabilities", powerless),
+        trial("prerequisites::locked_down", locked),
         trial("prerequisites::no_bpffs", no_bpffs),
         trial("prerequisites::no_btf", no_btf),
         trial("prerequisites::btf_without_a_needed_field", no_field),
@@ -44,7 +53,34 @@ fn refused(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()
     let told = words.iter().any(|word| finished.err.contains(word));
     ensure!(told, "the message names none of {words:?}: {}", finished.report());
     ensure!(finished.err.contains("help:"), "no remedy (help:): {}", finished.report());
+    doctor(ground, steps, words)?;
     before.must_return()
+}
+
+/// `sandbox doctor` on the same machine has no proof, and says the same words among the remedies.
+fn doctor(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()> {
+    for (json, heading) in [(false, "How to mend"), (true, "\"mend\":")] {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("stage").arg(serde_json::to_string(steps)?).arg(sandbox()).arg("doctor");
+        command.args(json.then_some("--json")).env("HOME", crate::harness::HOME);
+        let finished = capture(&mut command, &ground.papers("doctor"), "")?;
+        ensure!(finished.code() == Some(1), "doctor must end with 1: {}", finished.report());
+        let remedies = finished.out.split_once(heading).map(|(_, text)| text);
+        let remedies = remedies.with_context(|| format!("no remedy: {}", finished.report()))?;
+        ensure!(
+            json || words.iter().any(|word| remedies.contains(word)),
+            "doctor names none of {words:?}: {}",
+            finished.report()
+        );
+        if json {
+            let report: serde_json::Value = serde_json::from_str(&finished.out)?;
+            ensure!(report["enforced"] == false && report["proof"].is_null(), "{report:#}");
+        } else {
+            let said = finished.out.contains("nothing is known to be enforced here");
+            ensure!(said && !finished.out.contains("ok  enforced"), "{}", finished.report());
+        }
+    }
+    Ok(())
 }
 
 fn staged(
@@ -86,6 +122,35 @@ fn not_root() -> anyhow::Result<()> {
 fn no_cgroup() -> anyhow::Result<()> {
     let ground = Ground::new("no-cgroup")?;
     refused(&ground, &[Step::Unmount(cgroup_root()?.into())], &["cgroup"])
+}
+
+/// As with `systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1`.
+fn version1() -> anyhow::Result<()> {
+    let ground = Ground::new("version-1")?;
+    let root = cgroup_root()?;
+    let steps = [Step::Unmount(root.clone().into()), Step::Version1(root.into())];
+    refused(&ground, &steps, &["systemd.unified_cgroup_hierarchy=1"])
+}
+
+/// Root of a container without privileges has all capabilities, and none for the machine.
+fn container() -> anyhow::Result<()> {
+    let ground = Ground::new("container")?;
+    refused(&ground, &[Step::Container], &["user namespace"])
+}
+
+fn powerless() -> anyhow::Result<()> {
+    let ground = Ground::new("powerless")?;
+    refused(&ground, &[Step::Powerless], &["CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN"])
+}
+
+/// A kernel that was booted with `lockdown=confidentiality`, as far as one can see. One that is could not be
+/// used for any other test.
+fn locked() -> anyhow::Result<()> {
+    let ground = Ground::new("locked-down")?;
+    let modes = ground.papers("lockdown");
+    std::fs::write(&modes, "none integrity [confidentiality]\n")?;
+    let file = "/sys/kernel/security/lockdown";
+    refused(&ground, &[Step::Bind(modes.into(), file.into())], &["lockdown=integrity"])
 }
 
 /// As in a container that sees its own cgroup as the root.

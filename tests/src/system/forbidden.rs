@@ -9,7 +9,9 @@ use std::path::Path;
 /// Rows of the coverage table and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A36", "forbidden::programs_fail_and_nothing_changes"),
+    ("A1", "forbidden::programs_fail_and_nothing_changes"),
     ("A4", "forbidden::programs_fail_and_nothing_changes"),
+    ("A6", "forbidden::programs_fail_and_nothing_changes"),
     ("D5.88", "forbidden::programs_fail_and_nothing_changes"),
     ("D1.24", "forbidden::programs_fail_and_nothing_changes"),
     ("D2.34", "forbidden::programs_fail_and_nothing_changes"),
@@ -82,6 +84,24 @@ fn cases(worker: &Worker) -> Vec<Case> {
         ("systemd-run", "systemd-run --wait --pipe cat ~/.ssh/id_ed25519 > stolen", by_bus()),
         ("systemd-run --scope", "systemd-run --scope cat ~/.ssh/id_ed25519 > stolen", by_bus()),
         ("systemctl", "systemctl restart dbus", by_bus()),
+        // As an agent does that wants to be where its limits are not.
+        (
+            "systemd-run --user --scope",
+            "XDG_RUNTIME_DIR=/run/user/0 systemd-run --user --scope cat ~/.ssh/id_ed25519 > stolen",
+            by_bus(),
+        ),
+        (
+            "StartTransientUnit of its own process",
+            "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 \
+             org.freedesktop.systemd1.Manager StartTransientUnit 'ssa(sv)a(sa(sv))' \
+             out.scope fail 1 PIDs au 1 $$ 0",
+            by_bus(),
+        ),
+        (
+            "writing cgroup.procs",
+            "echo $$ > /sys/fs/cgroup/cgroup.procs",
+            Denial::write("/sys/fs/cgroup/cgroup.procs"),
+        ),
         (
             "typing into a terminal",
             "python3 -c 'import fcntl, os; fcntl.ioctl(os.openpty()[1], 0x5412, b\"x\")'",
@@ -105,7 +125,7 @@ fn programs() -> anyhow::Result<()> {
         &out,
         "git init -q repo; cd repo; git config user.email a@example.org; git config user.name a; \
          git commit -q --allow-empty -m first; cd ..; \
-         mkdir -p tree/branch; echo leaf > tree/branch/leaf; echo content > file; touch ~/.bashrc",
+         systemctl start user@0; mkdir -p tree/branch; echo leaf > tree/branch/leaf; echo content > file; touch ~/.bashrc",
     )?;
     let startup = Path::new(HOME).join(".bashrc");
     let places = [out.path(), &startup, Path::new("/etc")];

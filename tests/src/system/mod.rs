@@ -6,6 +6,7 @@ mod needs;
 mod nested;
 mod network;
 mod persistence;
+mod selftest;
 mod terminal;
 mod units;
 mod work;
@@ -16,8 +17,16 @@ use libtest_mimic::Trial;
 
 /// Rows of the coverage table, each with a test that tries it.
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
-    [work::ROWS, needs::ROWS, worktree::ROWS, persistence::ROWS, forbidden::ROWS, nested::ROWS]
-        .concat()
+    [
+        work::ROWS,
+        needs::ROWS,
+        worktree::ROWS,
+        persistence::ROWS,
+        forbidden::ROWS,
+        nested::ROWS,
+        selftest::ROWS,
+    ]
+    .concat()
 }
 
 /// Every test of the suite.
@@ -28,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
     trials.extend(nested::trials());
+    trials.extend(selftest::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());
     trials.extend(terminal::trials());

@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 /// Which policy, and where.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Where {
+pub(in crate::cli) struct Where {
     /// The policy file, or the name of a preset; without it the one that `sandbox run` would take
     #[arg(long, value_name = "FILE")]
-    pub(super) policy: Option<PathBuf>,
+    pub(in crate::cli) policy: Option<PathBuf>,
     /// The workspace; the current directory without it
     #[arg(long, value_name = "DIR")]
-    pub(super) workspace: Option<PathBuf>,
+    pub(in crate::cli) workspace: Option<PathBuf>,
 }
 
 /// A policy with all its layers, tied to this machine.
-pub(super) struct Look {
-    pub(super) policy: Policy,
-    pub(super) context: Context,
-    pub(super) table: MountTable,
-    pub(super) warnings: Vec<Diagnostic>,
+pub(in crate::cli) struct Look {
+    pub(in crate::cli) policy: Policy,
+    pub(in crate::cli) context: Context,
+    pub(in crate::cli) table: MountTable,
+    pub(in crate::cli) warnings: Vec<Diagnostic>,
 }
 
 /// Whose sessions are meant: as root the one who called sudo, else the caller's.
@@ -50,11 +50,15 @@ pub(super) fn user() -> Result<User, PolicyError> {
     })
 }
 
-/// What a session of the user would have in `dir`; `named` is the policy that was named.
+/// What a session of the caller would have.
 pub(super) fn look(at: &Where) -> Result<Look, PolicyError> {
-    let user = user()?;
+    look_as(at, &user()?)
+}
+
+/// What a session of a user would have.
+pub(in crate::cli) fn look_as(at: &Where, user: &User) -> Result<Look, PolicyError> {
     let named = at.policy.as_deref();
-    let policy = opening(named, &user)?;
+    let policy = opening(named, user)?;
     let dir = at.workspace.as_deref().unwrap_or(Path::new("."));
     let over = |policy: &Policy| -> Result<PathBuf, PolicyError> {
         workspace::check(dir, &user.home, policy).map_err(|error| match error {

@@ -93,7 +93,8 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         | Hook::Recvmsg6
         | Hook::Getpeername4
         | Hook::Getpeername6
-        | Hook::Resolver => return None,
+        | Hook::Resolver
+        | Hook::CgroupAttachTask => return None,
     })
 }
 
@@ -156,6 +157,7 @@ fn absence(hook: Hook) -> &'static str {
             "programs would not believe the answers of the session's resolver"
         }
         Hook::Resolver => "no name could be asked for",
+        Hook::CgroupAttachTask => "that somebody moves a member would not be told",
         Hook::Egress => "packets could be sent elsewhere than where their socket connected to",
         Hook::SocketPostCreate => "sockets of the session could not be told from others",
         Hook::UnixStreamConnect | Hook::UnixMaySend => {

@@ -51,7 +51,7 @@ fn everything_missing_is_told_in_order() {
             [
                 Missing::Btf(BtfError::Read { .. }),
                 Missing::LsmsUnknown { .. },
-                Missing::Cgroup2,
+                Missing::Cgroup2 { version1: false },
                 Missing::Bpffs { .. },
             ]
         ),
@@ -67,6 +67,31 @@ fn everything_missing_is_told_in_order() {
 fn an_unreadable_mount_table_is_its_own_reason() {
     let (_dir, paths) = machine(Some("bpf"), None);
     assert!(missing(paths).iter().any(|m| matches!(m, Missing::MountTable(_))));
+}
+
+#[test]
+fn a_kernel_that_hides_its_memory_is_told_apart() {
+    for (modes, hidden) in [
+        ("none integrity [confidentiality]\n", true),
+        ("none [integrity] confidentiality\n", false),
+        ("[none] integrity confidentiality\n", false),
+    ] {
+        let (dir, paths) = machine(Some("bpf"), Some(MOUNTS));
+        fs::write(dir.path().join("lockdown"), modes).unwrap();
+        let found = missing(paths);
+        let told = found.iter().find(|one| matches!(one, Missing::Confidential));
+        assert_eq!(told.is_some(), hidden, "{modes}");
+        assert!(told.is_none_or(|one| one.mend().contains("lockdown=integrity")));
+    }
+}
+
+#[test]
+fn only_version_1_of_cgroups_is_told() {
+    let table = "1 0 0:1 / / rw - tmpfs tmpfs rw\n2 1 0:2 / /sys/fs/cgroup rw - cgroup cpu rw\n";
+    let (_dir, paths) = machine(Some("bpf"), Some(table));
+    let found = missing(paths);
+    let one = found.iter().find(|one| matches!(one, Missing::Cgroup2 { version1: true })).unwrap();
+    assert!(one.mend().contains("systemd.unified_cgroup_hierarchy=1"));
 }
 
 #[test]

@@ -30,9 +30,12 @@ pub enum Class {
     /// Truncating, by path and by descriptor.
     #[serde(rename = "files.truncate")]
     FilesTruncate,
-    /// Mode and owner.
+    /// Mode, owner, times, extended attributes, flags.
     #[serde(rename = "files.attributes")]
     FilesAttributes,
+    /// Running programs.
+    #[serde(rename = "files.execute")]
+    FilesExecute,
     /// TCP over IPv4.
     #[serde(rename = "network.v4")]
     NetworkV4,
@@ -48,9 +51,15 @@ pub enum Class {
     /// Kinds of sockets.
     #[serde(rename = "network.sockets")]
     NetworkSockets,
-    /// Signals to other processes, and looking into them.
-    #[serde(rename = "processes")]
-    Processes,
+    /// Services by their unix sockets.
+    #[serde(rename = "network.unix")]
+    NetworkUnix,
+    /// Signals to other processes.
+    #[serde(rename = "processes.signal")]
+    ProcessesSignal,
+    /// Looking into other processes, and tracing them.
+    #[serde(rename = "processes.trace")]
+    ProcessesTrace,
     /// Mounting.
     #[serde(rename = "mounts")]
     Mounts,
@@ -73,12 +82,15 @@ impl Class {
         Self::FilesLink,
         Self::FilesTruncate,
         Self::FilesAttributes,
+        Self::FilesExecute,
         Self::NetworkV4,
         Self::NetworkV6,
         Self::NetworkMapped,
         Self::NetworkUdp,
         Self::NetworkSockets,
-        Self::Processes,
+        Self::NetworkUnix,
+        Self::ProcessesSignal,
+        Self::ProcessesTrace,
         Self::Mounts,
         Self::Kernel,
         Self::Membership,
@@ -133,12 +145,20 @@ pub(super) enum Act {
     RawSocket,
     /// Makes a UDP socket.
     Socket,
+    /// Connects to the stream socket there.
+    UnixConnect(&'static str),
+    /// Sends a datagram to the socket there.
+    UnixSend(&'static str),
+    /// Runs the file of that name on the shelf, which is no program.
+    Execute(&'static str),
     /// Sets the inode's flags.
     Chattr(&'static str),
     /// Signal 0, which only asks.
     Signal(Whom),
     /// Opens and reads the environment in procfs.
     Environment(Whom),
+    /// Begins to trace its parent.
+    Seize,
     /// Of a file system type that does not exist.
     Mount,
     /// Asks for the first map.
@@ -199,6 +219,8 @@ pub(super) const READ_RULE: u32 = 1;
 pub(super) const WRITE_RULE: u32 = 2;
 /// The rule that allows the one port.
 pub(super) const NET_RULE: u32 = 3;
+/// The rule that denies running [`CLOSED`].
+pub(super) const EXEC_RULE: u32 = 4;
 /// Where no rule decided.
 const DEFAULT: Option<u32> = Some(0);
 
@@ -208,6 +230,16 @@ pub(super) const SECRET: &str = "secret";
 pub(super) const WITHIN: &str = "w";
 /// The file whose descriptor the canary inherits.
 pub(super) const INHERITED: &str = "ftruncate";
+/// Before the names of what lies on the shelf, a file system that exists for the canary alone.
+pub(super) const SHELF: &str = "shelf/";
+/// The file there that may be run.
+pub(super) const OPEN: &str = "shelf/open";
+/// The file there that may not.
+pub(super) const CLOSED: &str = "shelf/closed";
+/// The stream socket that exists in the canary's directory and in `w`.
+pub(super) const STREAM: &str = "stream";
+/// The datagram socket that exists there.
+pub(super) const DATAGRAM: &str = "datagram";
 /// Files that exist in the canary's directory and in `w`.
 pub(super) const FILES: &[&str] =
     &[SECRET, INHERITED, "open", "unlink", "rename", "cross", "link", "truncate", "chmod", "chown"];
@@ -250,9 +282,9 @@ const MOVES: Access = Access::CREATE.union(Access::REMOVE);
 #[rustfmt::skip]
 pub(super) const ATTEMPTS: &[Attempt] = {
     use Class::{
-        FilesAttributes, FilesCreate, FilesLink, FilesRead, FilesRemove, FilesRename, FilesTruncate,
-        FilesWrite, Kernel, Membership, Mounts, NetworkMapped, NetworkSockets, NetworkUdp,
-        NetworkV4, NetworkV6, Processes,
+        FilesAttributes, FilesCreate, FilesExecute, FilesLink, FilesRead, FilesRemove, FilesRename,
+        FilesTruncate, FilesWrite, Kernel, Membership, Mounts, NetworkMapped, NetworkSockets,
+        NetworkUdp, NetworkUnix, NetworkV4, NetworkV6, ProcessesSignal, ProcessesTrace,
     };
     use Port::{Allowed, Other};
     &[
@@ -308,10 +340,17 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         pass("udp socket", NetworkSockets, Act::Socket),
         deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::CONNECT, DEFAULT, &[]),
         deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
-        pass("signal own process", Processes, Act::Signal(Whom::Own)),
-        deny("signal another process", Processes, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
-        pass("read own environment", Processes, Act::Environment(Whom::Own)),
-        deny("read another's environment", Processes, Act::Environment(Whom::Outsider), &[Hook::PtraceAccessCheck], Access::TRACE, DEFAULT, &[]),
+        pass("run", FilesExecute, Act::Execute(OPEN)),
+        deny("run denied", FilesExecute, Act::Execute(CLOSED), &[Hook::FileOpen], Access::EXECUTE, Some(EXEC_RULE), &[CLOSED]),
+        pass("unix stream within", NetworkUnix, Act::UnixConnect("w/stream")),
+        deny("unix stream outside", NetworkUnix, Act::UnixConnect(STREAM), &[Hook::UnixStreamConnect], Access::CONNECT, DEFAULT, &[STREAM]),
+        pass("unix datagram within", NetworkUnix, Act::UnixSend("w/datagram")),
+        deny("unix datagram outside", NetworkUnix, Act::UnixSend(DATAGRAM), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &[DATAGRAM]),
+        pass("signal own process", ProcessesSignal, Act::Signal(Whom::Own)),
+        deny("signal another process", ProcessesSignal, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
+        pass("read own environment", ProcessesTrace, Act::Environment(Whom::Own)),
+        deny("read another's environment", ProcessesTrace, Act::Environment(Whom::Outsider), &[Hook::PtraceAccessCheck], Access::TRACE, DEFAULT, &[]),
+        deny("trace another process", ProcessesTrace, Act::Seize, &[Hook::PtraceAccessCheck], Access::TRACE, DEFAULT, &[]),
         deny("mount", Mounts, Act::Mount, &[Hook::SbMount], Access::MOUNT, DEFAULT, &[]),
         deny("bpf", Kernel, Act::Bpf, &[Hook::Bpf], Access::KERNEL, DEFAULT, &[]),
         deny("kernel log", Kernel, Act::Log, &[Hook::Syslog], Access::KERNEL, DEFAULT, &[]),
@@ -333,6 +372,8 @@ pub(super) struct Orders {
     pub(super) cgroup: std::path::PathBuf,
     /// Descriptor of [`INHERITED`], open for reading and writing.
     pub(super) inherited: i32,
+    /// Descriptor of the shelf's directory.
+    pub(super) shelf: i32,
     /// Ports of `127.0.0.1`: allowed, other.
     pub(super) v4: (u16, u16),
     /// Ports of `::1`.

@@ -1,6 +1,7 @@
 //! The canary itself: makes the attempts and says how each ended.
 
-use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, To, WITHIN, Whom};
+use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, SHELF, To, WITHIN, Whom};
+use super::calls;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mount;
@@ -10,9 +11,7 @@ use std::ffi::CString;
 use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 /// The hidden verb `canary`: takes its orders from standard input and answers on standard output.
@@ -76,12 +75,12 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::Rmdir(name) => fs::rmdir(at(name)),
         Act::Rename(from, to) => fs::rename(at(from), at(to)),
         Act::Link(from, to) => fs::link(at(from), at(to)),
-        Act::Truncate(name) => truncate(&at(name)),
+        Act::Truncate(name) => calls::truncate(&at(name)),
         Act::TruncateInherited => {
             // SAFETY: takes integers only; a descriptor that is not open gives EBADF.
             match unsafe { libc::ftruncate(orders.inherited, 0) } {
                 0 => Ok(()),
-                _ => Err(last_errno()),
+                _ => Err(calls::last_errno()),
             }
         }
         Act::Chmod(name) => fs::chmod(at(name), Mode::RUSR),
@@ -114,6 +113,17 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::RawSocket => {
             net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
         }
+        Act::UnixConnect(name) => {
+            let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+            net::connect(&socket, &net::SocketAddrUnix::new(at(name))?)
+        }
+        Act::UnixSend(name) => {
+            let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+            let to = net::SocketAddrUnix::new(at(name))?;
+            net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
+        }
+        Act::Execute(name) => execute(orders.shelf, name.strip_prefix(SHELF).unwrap_or(name)),
+        Act::Seize => calls::seize(pid(Whom::Outsider)?),
         Act::Chattr(name) => {
             let file = fs::open(at(name), OFlags::RDONLY, mode)?;
             fs::ioctl_setflags(&file, fs::IFlags::empty())
@@ -135,9 +145,9 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             mount::MountFlags::empty(),
             None::<&std::ffi::CStr>,
         ),
-        Act::Bpf => bpf(),
-        Act::Log => log(),
-        Act::CloneInto => clone_into(&orders.cgroup),
+        Act::Bpf => calls::bpf(),
+        Act::Log => calls::log(),
+        Act::CloneInto => calls::clone_into(&orders.cgroup),
     }
 }
 
@@ -159,23 +169,13 @@ fn address(orders: &Orders, to: To, port: Port) -> SocketAddr {
     SocketAddr::new(ip, if port == Port::Allowed { allowed } else { other })
 }
 
-/// `truncate(2)`, by path: rustix has only the one by descriptor.
-fn truncate(path: &Path) -> Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: `path` is a string that ends in a zero and lives through the call.
-    match unsafe { libc::truncate(path.as_ptr(), 0) } {
-        0 => Ok(()),
-        _ => Err(last_errno()),
-    }
-}
-
 /// Maps a page of a file, shared and for writing, for as long as this process lives.
 fn map(file: i32) -> Result<()> {
     const PAGE: usize = 4096;
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: a new mapping, at a place that the kernel chooses; nobody uses it.
     match unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, file, 0) } {
-        libc::MAP_FAILED => Err(last_errno()),
+        libc::MAP_FAILED => Err(calls::last_errno()),
         _ => Ok(()),
     }
 }
@@ -201,28 +201,16 @@ fn receive(file: i32) -> Result<()> {
     }
 }
 
-/// Starts a process in another cgroup, which ends at once.
-fn clone_into(cgroup: &Path) -> Result<()> {
-    /// `linux/sched.h`
-    const CLONE_INTO_CGROUP: u64 = 1 << 33;
-    let cgroup = fs::open(cgroup, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-    // SAFETY: `clone_args` is integers only, for all of which zero is valid.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = CLONE_INTO_CGROUP;
-    args.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
-    args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
-    // SAFETY: `args` lives through the call and its size is given. Without a stack and without
-    // CLONE_VM the call behaves like fork, and the child does nothing but end.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
-    match pid {
-        // SAFETY: ends this process without running anything of the parent's.
-        0 => unsafe { libc::_exit(0) },
-        1.. => {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-            process::waitpid(pid, process::WaitOptions::empty()).map(drop)
-        }
-        _ => Err(last_errno()),
-    }
+/// Runs a file that is no program: what the kernel says of that comes after it was opened to be run.
+fn execute(shelf: i32, name: &str) -> Result<()> {
+    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let words = [name.as_ptr(), std::ptr::null()];
+    let none: [*const libc::c_char; 1] = [std::ptr::null()];
+    // SAFETY: the name ends in a zero and the lists in a null, and all of them live through the call.
+    unsafe {
+        libc::syscall(libc::SYS_execveat, shelf, name.as_ptr(), words.as_ptr(), none.as_ptr(), 0)
+    };
+    Err(calls::last_errno())
 }
 
 fn pid(whom: Whom) -> Result<Pid> {
@@ -230,33 +218,4 @@ fn pid(whom: Whom) -> Result<Pid> {
         Whom::Own => Ok(process::getpid()),
         Whom::Outsider => process::getppid().ok_or(Errno::SRCH),
     }
-}
-
-/// Asks for the id of the first map.
-fn bpf() -> Result<()> {
-    /// `BPF_MAP_GET_NEXT_ID`, include/uapi/linux/bpf.h
-    const MAP_GET_NEXT_ID: libc::c_long = 12;
-    // `start_id`, `next_id`, `open_flags` of `union bpf_attr`.
-    let mut attr = [0_u32; 3];
-    let size = size_of_val(&attr);
-    // SAFETY: `attr` is as long as said and lives through the call.
-    match unsafe { libc::syscall(libc::SYS_bpf, MAP_GET_NEXT_ID, &raw mut attr, size) } {
-        0 => Ok(()),
-        _ => Err(last_errno()),
-    }
-}
-
-/// Asks for the size of the kernel's log.
-fn log() -> Result<()> {
-    /// `SYSLOG_ACTION_SIZE_BUFFER`, syslog(2)
-    const SIZE_BUFFER: libc::c_int = 10;
-    // SAFETY: this action uses no buffer.
-    match unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) } {
-        0.. => Ok(()),
-        _ => Err(last_errno()),
-    }
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -1,6 +1,6 @@
 //! Compares what the canary met with what it had to meet.
 
-use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Class, Denial, Port, To};
+use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Class, Denial, Port, SHELF, To};
 use super::{CanaryReport, Outcome};
 use crate::engine::events::{Object, Record};
 use sandbox_common::event::{Header, NetPayload, ProcessPayload};
@@ -25,6 +25,10 @@ pub(super) struct Observed {
     pub(super) after: BTreeMap<String, Stat>,
     /// Where the directory lies, by mount table: superblock and names from its root.
     pub(super) place: (u32, Vec<Vec<u8>>),
+    /// The shelf's superblock.
+    pub(super) shelf: u32,
+    /// Yama lets nobody trace.
+    pub(super) untraceable: bool,
     /// Process id in the initial pid namespace; `None` where that cannot be known from here.
     pub(super) pid: Option<u32>,
     pub(super) uid: u32,
@@ -73,6 +77,13 @@ pub(super) fn judge(observed: &Observed) -> CanaryReport {
                     outcome = Outcome::Failed { why: why.into() };
                 }
             }
+            if *class == Class::Membership
+                && outcome == Outcome::Enforced
+                && !observed.told_of_the_move()
+            {
+                let why = "that it was moved to another cgroup was not told";
+                outcome = Outcome::Failed { why: why.into() };
+            }
             (*class, outcome)
         })
         .collect();
@@ -80,12 +91,27 @@ pub(super) fn judge(observed: &Observed) -> CanaryReport {
 }
 
 impl Observed {
+    /// Whether a record says that the canary was moved.
+    fn told_of_the_move(&self) -> bool {
+        self.records.iter().any(|record| match record {
+            Record::Moved { header, moved } => {
+                header.session == self.session
+                    && header.cgroup == self.cgroup
+                    && self.pid.is_none_or(|pid| moved.pid == pid)
+            }
+            _ => false,
+        })
+    }
+
     fn end(&self, attempt: &Attempt) -> End {
         let answer = &self.answers[usize::from(attempt.moved)];
         let found = answer.results.iter().find(|(name, _)| name == attempt.name);
         let Some((_, errno)) = found else { return End::Wrong("was not attempted".into()) };
         if uses_v6(attempt.act) && *errno == libc::EAFNOSUPPORT {
-            return End::Absent("no IPv6 here".into());
+            return End::Absent("no IPv6 here, so nothing can be reached by it".into());
+        }
+        if matches!(attempt.act, Act::Seize) && self.untraceable && *errno == libc::EPERM {
+            return End::Absent("nobody traces here: kernel.yama.ptrace_scope is 3".into());
         }
         match attempt.denial {
             None => self.passed(attempt.act, *errno),
@@ -99,7 +125,10 @@ impl Observed {
     fn passed(&self, act: Act, errno: i32) -> End {
         match (act, errno) {
             // Nobody listens: that the connection was refused shows that it was tried.
-            (_, 0) | (Act::TcpConnect(..), libc::ECONNREFUSED) => End::Right,
+            // Nor is what is run a program, which shows only when it is run.
+            (_, 0)
+            | (Act::TcpConnect(..), libc::ECONNREFUSED)
+            | (Act::Execute(_), libc::ENOEXEC) => End::Right,
             // The twin cannot be tried without an address; the denials were.
             (
                 Act::TcpConnect(To::V6, _) | Act::UdpSend(To::V6, _),
@@ -158,14 +187,18 @@ impl Observed {
     }
 
     fn compare_object(&self, object: &Object, names: &[&str]) -> Result<(), String> {
-        same("device of the file system", &object.dev, &self.place.0)?;
+        let shelved = names.iter().all(|name| name.starts_with(SHELF));
+        let dev = if shelved { self.shelf } else { self.place.0 };
+        let above: &[Vec<u8>] = if shelved { &[] } else { &self.place.1 };
+        same("device of the file system", &object.dev, &dev)?;
         same("truncated", &object.truncated, &false)?;
         same("device number", &object.rdev, &0)?;
         let name = names
             .iter()
             .find(|name| {
+                let name = name.strip_prefix(SHELF).unwrap_or(name);
                 let beneath = name.split('/').map(|part| part.as_bytes().to_vec());
-                object.components.iter().cloned().eq(self.place.1.iter().cloned().chain(beneath))
+                object.components.iter().cloned().eq(above.iter().cloned().chain(beneath))
             })
             .ok_or_else(|| {
                 let path: Vec<_> =

@@ -1,14 +1,20 @@
-//! What the canary needs of the machine: a directory of files, and ports. Both vanish on drop.
+//! What the canary needs of the machine: a directory of files, a file system to run programs from, and
+//! ports. All of it vanishes on drop.
 
-use super::attempt::{DIRECTORY, FILES, WITHIN};
+use super::attempt::{CLOSED, DATAGRAM, DIRECTORY, FILES, OPEN, SHELF, STREAM, WITHIN};
 use super::judge::Stat;
 use super::{CanaryError, step};
 use crate::kernel::mounts::{MountTable, to_components};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use sandbox_common::path::kernel_dev;
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder};
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 
 /// The canary's directory.
@@ -18,6 +24,41 @@ pub(super) struct Scratch {
     pub(super) dir: PathBuf,
     /// Its superblock, and the names from that one's root.
     pub(super) place: (u32, Vec<Vec<u8>>),
+    pub(super) shelf: Shelf,
+    /// Nobody answers; that they are there is enough.
+    services: Vec<(UnixListener, UnixDatagram)>,
+}
+
+/// A file system with two files that are meant to be run. It is mounted nowhere: `/run`, where the
+/// directory lies, often allows no programs at all.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    /// Its root directory.
+    pub(super) root: OwnedFd,
+    /// Its superblock, in the kernel's encoding.
+    pub(super) dev: u32,
+    stats: BTreeMap<String, Stat>,
+}
+
+impl Shelf {
+    fn make() -> io::Result<Self> {
+        let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        let root = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        let mut shelf = Self { root, dev: 0, stats: BTreeMap::new() };
+        for name in [OPEN, CLOSED] {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = name.strip_prefix(SHELF).unwrap_or(name);
+            let mut file = File::from(openat(&shelf.root, file, flags, Mode::RWXU)?);
+            file.write_all(b"canary\n")?;
+            let meta = file.metadata()?;
+            let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+            shelf.dev = kernel_dev(major, minor);
+            let stat = (meta.mode(), meta.size(), meta.uid(), meta.gid());
+            shelf.stats.insert(name.to_owned(), stat);
+        }
+        Ok(shelf)
+    }
 }
 
 impl Scratch {
@@ -36,7 +77,9 @@ impl Scratch {
     pub(super) fn fill(dir: &Path) -> Result<Self, CanaryError> {
         DirBuilder::new().mode(0o700).create(dir).map_err(step("create", dir))?;
         // From here on dropping removes it.
-        let mut scratch = Self { dir: dir.to_path_buf(), place: (0, Vec::new()) };
+        let shelf = Shelf::make().map_err(step("make a tmpfs for", dir))?;
+        let (place, services) = ((0, Vec::new()), Vec::new());
+        let mut scratch = Self { dir: dir.to_path_buf(), place, shelf, services };
         for place in [dir.to_path_buf(), dir.join(WITHIN)] {
             DirBuilder::new().recursive(true).create(&place).map_err(step("create", &place))?;
             for name in FILES {
@@ -45,6 +88,11 @@ impl Scratch {
             }
             let directory = place.join(DIRECTORY);
             fs::create_dir(&directory).map_err(step("create", &directory))?;
+            let [stream, datagram] = [STREAM, DATAGRAM].map(|name| place.join(name));
+            scratch.services.push((
+                UnixListener::bind(&stream).map_err(step("listen at", &stream))?,
+                UnixDatagram::bind(&datagram).map_err(step("listen at", &datagram))?,
+            ));
         }
         let real = fs::canonicalize(dir).map_err(step("resolve", dir))?;
         scratch.place = MountTable::read(None)?
@@ -56,7 +104,7 @@ impl Scratch {
 
     /// Everything in it, by relative name.
     pub(super) fn stats(&self) -> Result<BTreeMap<String, Stat>, CanaryError> {
-        let mut found = BTreeMap::new();
+        let mut found = self.shelf.stats.clone();
         for prefix in ["", "w/"] {
             let place = self.dir.join(prefix);
             for entry in fs::read_dir(&place).map_err(step("list", &place))? {

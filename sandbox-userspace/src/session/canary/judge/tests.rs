@@ -1,5 +1,5 @@
 use super::*;
-use sandbox_common::event::{Hook, Kind, Reason, VERSION};
+use sandbox_common::event::{Hook, Kind, MOVED_BYTES, MovedPayload, Reason, VERSION};
 
 const SESSION: u32 = 8;
 const PID: u32 = 4711;
@@ -43,17 +43,21 @@ fn record(attempt: &Attempt, denial: &Denial, files: &BTreeMap<String, Stat>) ->
         let (family, protocol) = (u16::try_from(family).unwrap(), if tcp { 6 } else { 17 });
         return Record::Net { header, net: NetPayload { family, port, protocol, pad: 0, address } };
     }
-    if let Act::Signal(_) | Act::Environment(_) = attempt.act {
+    if let Act::Signal(_) | Act::Environment(_) | Act::Seize = attempt.act {
         let mut comm = [0; 16];
         comm[..4].copy_from_slice(b"boss");
         let process = ProcessPayload { pid: std::process::id(), request: 0, comm };
         return Record::Process { header, process };
     }
     let Some(name) = denial.objects.first() else { return Record::Task { header } };
-    let mut components = vec![b"sandbox".to_vec(), b"canary-1".to_vec()];
-    components.extend(name.split('/').map(|part| part.as_bytes().to_vec()));
+    let (dev, mut components) = match name.strip_prefix(SHELF) {
+        Some(_) => (30, vec![]),
+        None => (29, vec![b"sandbox".to_vec(), b"canary-1".to_vec()]),
+    };
+    let beneath = name.strip_prefix(SHELF).unwrap_or(name);
+    components.extend(beneath.split('/').map(|part| part.as_bytes().to_vec()));
     let mode = files.get(*name).map_or(0, |stat| stat.0);
-    Record::Path { header, object: Object { dev: 29, rdev: 0, mode, components, truncated: false } }
+    Record::Path { header, object: Object { dev, rdev: 0, mode, components, truncated: false } }
 }
 
 /// A machine on which all is well.
@@ -76,6 +80,10 @@ fn well() -> Observed {
         };
         answers[usize::from(attempt.moved)].results.push((attempt.name.into(), errno));
     }
+    let mut header = header(&ATTEMPTS.iter().find_map(|attempt| attempt.denial).unwrap());
+    header.hook = Hook::CgroupAttachTask as u8;
+    let moved = MovedPayload { pid: PID, pad: 0, comm: [0; 16], to: [0; MOVED_BYTES] };
+    records.push(Record::Moved { header, moved: Box::new(moved) });
     Observed {
         session: SESSION,
         answers,
@@ -83,6 +91,8 @@ fn well() -> Observed {
         before: files.clone(),
         after: files,
         place: (29, vec![b"sandbox".to_vec(), b"canary-1".to_vec()]),
+        shelf: 30,
+        untraceable: false,
         pid: Some(PID),
         uid: 0,
         parent: "boss".into(),
@@ -193,7 +203,8 @@ fn each_fact_of_an_event_is_compared() {
         }
     }
     let classes = failed(&observed);
-    for class in [Class::NetworkV4, Class::NetworkV6, Class::NetworkMapped, Class::Processes] {
+    for class in [Class::NetworkV4, Class::NetworkV6, Class::NetworkMapped, Class::ProcessesSignal]
+    {
         assert!(classes.contains(&class), "{class}");
     }
 }
@@ -226,6 +237,19 @@ fn without_ipv6_its_classes_are_absent() {
 }
 
 #[test]
+fn where_nobody_traces_that_is_said() {
+    let mut observed = well();
+    observed.records.retain(|record| !matches!(record, Record::Process { header, .. } if header.hook == Hook::PtraceAccessCheck as u8));
+    assert_eq!(failed(&observed), [Class::ProcessesTrace]);
+    let mut observed = Observed { untraceable: true, ..well() };
+    let absent = judge(&observed).classes;
+    let absent = absent.iter().find(|(class, _)| *class == Class::ProcessesTrace).unwrap();
+    assert!(matches!(absent.1, Outcome::Absent { .. }), "{absent:?}");
+    set(&mut observed, "trace another process", 0);
+    assert_eq!(failed(&observed), [Class::ProcessesTrace]);
+}
+
+#[test]
 fn without_an_address_the_denials_still_count() {
     let mut observed = well();
     set(&mut observed, "tcp6 allowed", libc::EADDRNOTAVAIL);
@@ -235,6 +259,16 @@ fn without_an_address_the_denials_still_count() {
     assert_eq!(failed(&observed), []);
     set(&mut observed, "udp6 send", libc::EADDRNOTAVAIL);
     assert_eq!(failed(&observed), [Class::NetworkV6]);
+}
+
+#[test]
+fn the_move_must_be_told() {
+    let mut observed = well();
+    observed.records.retain(|record| !matches!(record, Record::Moved { .. }));
+    assert_eq!(failed(&observed), [Class::Membership]);
+    let mut observed = well();
+    observed.pid = Some(PID + 1);
+    assert!(failed(&observed).contains(&Class::Membership));
 }
 
 #[test]
