@@ -3,6 +3,8 @@
 //! A record is a [`Header`] and, by its `kind`, one payload. A reader that does not know a kind
 //! skips the record; the ring delimits records.
 
+use crate::net::AbstractName;
+
 /// Version of the record format; a reader refuses others.
 pub const VERSION: u8 = 2;
 /// Most bytes of path text in a record.
@@ -125,6 +127,20 @@ pub struct NetPayload {
     pub address: [u8; 16],
 }
 
+/// A record of kind [`Kind::Unix`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct UnixEvent {
+    /// First part.
+    pub header: Header,
+    /// The name of the other socket.
+    pub name: AbstractName,
+}
+
 /// A record of kind [`Kind::Path`] at its longest; the ring holds only the bytes in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +204,8 @@ names! {
         Task = 3 "task",
         /// [`ProcessPayload`].
         Process = 4 "process",
+        /// [`AbstractName`].
+        Unix = 5 "unix",
     }
 }
 
@@ -375,7 +393,7 @@ names! {
         Never = 15 "never",
         /// The member was moved out of its session's cgroup, where its sockets cannot be judged.
         Moved = 16 "moved",
-        /// The unix socket at the other end has no path and is not of the session.
+        /// The unix socket at the other end has no name at all and is not of the session.
         Foreign = 17 "foreign",
         /// The directory compares names without regard to case, and this one cannot be told from
         /// another that rules speak of.
@@ -414,4 +432,13 @@ pub const fn fault_counter(hook: u8, reason: u16) -> Option<u32> {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent, ProcessPayload, ProcessEvent);
+crate::pod!(
+    Header,
+    PathPayload,
+    NetPayload,
+    PathEvent,
+    NetEvent,
+    UnixEvent,
+    ProcessPayload,
+    ProcessEvent
+);

@@ -10,7 +10,9 @@ use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHas
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
-use sandbox_common::net::{Asked, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
+use sandbox_common::net::{
+    AbstractKey, Asked, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver,
+};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -171,6 +173,11 @@ pub(crate) static NET4: LpmTrie<Net4, u32> = LpmTrie::with_max_entries(262_144, 
 pub(crate) static NET6: LpmTrie<Net6, u32> = LpmTrie::with_max_entries(262_144, 0);
 #[map]
 pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_048_576, 0);
+
+/// Abstract names of unix sockets that rules speak of.
+#[map]
+pub(crate) static ABSTRACT: HashMap<AbstractKey, PortRule> =
+    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 
 /// What names opened, by session number.
 #[map]

@@ -3,6 +3,7 @@
 use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
 use sandbox_common::event::{Header, Kind, NetPayload, PathPayload, ProcessPayload, VERSION};
+use sandbox_common::net::AbstractName;
 use std::os::fd::{AsRawFd, RawFd};
 use zerocopy::FromBytes;
 
@@ -65,6 +66,13 @@ pub enum Record {
         /// The other process.
         process: ProcessPayload,
     },
+    /// About a unix socket with an abstract name.
+    Unix {
+        /// Who, when, why.
+        header: Header,
+        /// The name, without the leading zero.
+        name: Vec<u8>,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -113,6 +121,14 @@ impl Record {
                     .map_err(|_| error("shorter than its payload"))?;
                 Ok(Self::Process { header, process })
             }
+            Some(Kind::Unix) => {
+                let (name, _) = AbstractName::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                let len = usize::try_from(name.len).ok();
+                let name = len.and_then(|len| name.name.get(..len));
+                let name = name.ok_or_else(|| error("with a length out of range"))?.to_vec();
+                Ok(Self::Unix { header, name })
+            }
             Some(Kind::Task) => Ok(Self::Task { header }),
             None => Err(error("of unknown kind")),
         }
@@ -124,6 +140,7 @@ impl Record {
             Self::Path { header, .. }
             | Self::Net { header, .. }
             | Self::Process { header, .. }
+            | Self::Unix { header, .. }
             | Self::Task { header } => header,
         }
     }
@@ -217,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn no_payload_panics(kind in 0_u8..5, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn no_payload_panics(kind in 0_u8..6, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = Record::decode(&[header(kind).as_bytes(), &rest].concat());
         }
     }

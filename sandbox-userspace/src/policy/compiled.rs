@@ -33,6 +33,8 @@ pub struct CompiledPolicy {
     pub net6: Vec<Prefix<Ipv6Addr>>,
     /// Ports of the port sets.
     pub ports: Vec<PortEntry>,
+    /// Abstract names of unix sockets that rules speak of.
+    pub abstracts: Vec<AbstractEntry>,
     /// What its layers say of names, for the session's resolver; empty where it knows none.
     pub names: Vec<NameLayer>,
     /// Networks of this site that rules open: names may lead into them.
@@ -104,6 +106,17 @@ pub struct PortEntry {
     /// Bits of the port that must match, 0 to 16.
     pub bits: u8,
     /// The rule; 0 for a reserved address.
+    pub rule: u32,
+    /// Its verdict.
+    pub allow: bool,
+}
+
+/// An abstract name of a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbstractEntry {
+    /// Without the leading zero, at most [`ABSTRACT_NAME`](sandbox_common::net::ABSTRACT_NAME) bytes.
+    pub name: Vec<u8>,
+    /// The rule.
     pub rule: u32,
     /// Its verdict.
     pub allow: bool,

@@ -3,7 +3,7 @@
 use super::check::{self, Problem, nearest};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::rule::{
-    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, VariableRule,
+    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
 };
 use super::source::{Place, Source};
 use super::{json, preset};
@@ -181,9 +181,18 @@ impl Layers {
         let fail = |problem: Problem| place.error(problem.message, problem.help);
         match key {
             RuleKey::Files(key, kind, allow) => {
-                let patterns = check::path::parse(&text).map_err(fail)?;
+                let sockets = match kind {
+                    Kind::Connect => check::unix::parse(&text),
+                    _ => check::path::parse(&text).map(Sockets::Paths),
+                };
+                let (patterns, abstract_name, service) = match sockets.map_err(fail)? {
+                    Sockets::Paths(patterns) => (patterns, None, None),
+                    Sockets::Abstract(name) => (Vec::new(), Some(name), None),
+                    Sockets::Service(service) => (Vec::new(), None, Some(service)),
+                };
                 let origin = Origin { id, key, text, place };
-                self.policy.files.push(FileRule { origin, kind, allow, patterns });
+                let rule = FileRule { origin, kind, allow, patterns, abstract_name, service };
+                self.policy.files.push(rule);
             }
             RuleKey::Network(key, direction, allow) => {
                 let host = match direction {

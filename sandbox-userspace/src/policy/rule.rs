@@ -2,6 +2,7 @@
 
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
+use super::services::Service;
 use super::source::{Place, Source};
 use ipnet::IpNet;
 use sandbox_common::Access;
@@ -222,6 +223,17 @@ impl Origin {
     }
 }
 
+/// Unix sockets, as an entry of `network.unix` names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// By their paths: what the braces of one stand for, at least one.
+    Paths(Vec<Pattern>),
+    /// By an abstract name, without the leading zero.
+    Abstract(Vec<u8>),
+    /// Those of a service.
+    Service(Service),
+}
+
 /// One entry of the `allow` and `deny` lists of `files.*` and `network.unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRule {
@@ -231,8 +243,13 @@ pub struct FileRule {
     pub kind: Kind,
     /// Its verdict.
     pub allow: bool,
-    /// The places it speaks of: what its braces stand for, at least one.
+    /// The places it speaks of: what its braces stand for. None where it speaks of an abstract name or of a
+    /// service.
     pub patterns: Vec<Pattern>,
+    /// The abstract name of a unix socket that it speaks of, without the leading zero.
+    pub abstract_name: Option<Vec<u8>>,
+    /// The service of whose unix sockets it speaks.
+    pub service: Option<Service>,
 }
 
 /// One entry of the lists of `environment`.
@@ -283,6 +300,8 @@ pub enum Base {
     Workspace,
     /// `${TMPDIR}`.
     Tmpdir,
+    /// `${RUNTIME_DIR}`: the agent user's directory for sockets.
+    Runtime,
 }
 
 /// How much a rule covers.

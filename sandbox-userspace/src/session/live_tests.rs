@@ -100,6 +100,7 @@ fn machine() -> Machine {
         workspace: dir.join("w"),
         tmpdir: dir.join("tmp"),
         terminal: None,
+        surroundings: policy::services::Surroundings::default(),
     };
     let changes = Changes::open().unwrap();
     let table = MountTable::read(None).unwrap();

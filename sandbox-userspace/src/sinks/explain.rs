@@ -56,12 +56,18 @@ impl Explainer {
             Record::Path { object, .. } => self.path(object),
             Record::Net { net, .. } => self.address(net),
             Record::Process { process, .. } => other(process),
+            Record::Unix { name, .. } => {
+                (Target::Abstract { name: text(name) }, format!("@{}", printable(name)))
+            }
             Record::Task { .. } => (Target::Task, String::new()),
         };
         let rule = self.rule(header.rule);
         // A policy is UTF-8: it cannot name a path that is not.
         let exact = !matches!(record, Record::Path { object, .. } if !is_utf8(object));
-        let hint = exact.then(|| hint(header, access, &object, rule.as_ref())).flatten();
+        let hint = match record {
+            Record::Unix { name, .. } => abstract_hint(header, name),
+            _ => exact.then(|| hint(header, access, &object, rule.as_ref())).flatten(),
+        };
         let name = thread_name(&header.comm);
         Denial {
             time: self.time(header.time),
@@ -347,7 +353,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Outsider) => "that process is not of the session".into(),
         Some(Reason::Never) => "no session may do this".into(),
         Some(Reason::Moved) => "the task is not in its session's cgroup any more".into(),
-        Some(Reason::Foreign) => "the other socket has no path and is not of the session".into(),
+        Some(Reason::Foreign) => "the other socket has no name and is not of the session".into(),
         Some(Reason::CaseInsensitive) => {
             "in a directory without regard to case the name may be another that rules speak of"
                 .into()
@@ -413,6 +419,12 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
         }
         _ => None,
     }
+}
+
+/// What would allow a unix socket with this abstract name: a rule that denies it names it itself.
+fn abstract_hint(header: &Header, name: &[u8]) -> Option<Hint> {
+    let unnamed = Reason::from_number(header.reason) == Some(Reason::Default) && !name.is_empty();
+    unnamed.then(|| Hint { key: "network.unix.allow".into(), add: check::unix::spelled_out(name) })
 }
 
 /// Whether a rule speaks of just this address.

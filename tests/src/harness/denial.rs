@@ -35,6 +35,7 @@ enum Object {
         port: u64,
         protocol: &'static str,
     },
+    Abstract(String),
     Task,
     Any,
 }
@@ -112,6 +113,11 @@ impl Denial {
         Self { object: Object::Address { address, port, protocol }, ..self }
     }
 
+    /// A unix socket with an abstract name.
+    pub(crate) fn abstract_name(self, name: &str) -> Self {
+        Self { object: Object::Abstract(name.to_owned()), ..self }
+    }
+
     pub(crate) fn task(self) -> Self {
         Self { object: Object::Task, ..self }
     }
@@ -177,6 +183,9 @@ impl Denial {
         let right = match &self.object {
             Object::Any => true,
             Object::Task => object["kind"] == "task",
+            Object::Abstract(name) => {
+                object["kind"] == "abstract" && object["name"] == name.as_str()
+            }
             Object::Path(paths) => object["kind"] == "path" && paths.iter().any(|p| p == path),
             Object::Beneath(start) => object["kind"] == "path" && path.starts_with(start.as_str()),
             Object::Device { path: wanted, major, minor } => {

@@ -4,6 +4,7 @@ pub mod address;
 mod braces;
 pub mod name;
 pub mod path;
+pub mod unix;
 pub mod variable;
 
 /// Why a string is no rule.

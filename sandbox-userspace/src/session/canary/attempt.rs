@@ -48,6 +48,9 @@ pub enum Class {
     /// Kinds of sockets.
     #[serde(rename = "network.sockets")]
     NetworkSockets,
+    /// Unix sockets of others, by path and by abstract name.
+    #[serde(rename = "network.unix")]
+    NetworkUnix,
     /// Signals to other processes, and looking into them.
     #[serde(rename = "processes")]
     Processes,
@@ -78,6 +81,7 @@ impl Class {
         Self::NetworkMapped,
         Self::NetworkUdp,
         Self::NetworkSockets,
+        Self::NetworkUnix,
         Self::Processes,
         Self::Mounts,
         Self::Kernel,
@@ -131,6 +135,12 @@ pub(super) enum Act {
     UdpConnect(To, Port),
     UdpSend(To, Port),
     RawSocket,
+    /// Connects to a stream socket.
+    UnixConnect(&'static str),
+    /// Sends to a datagram socket.
+    UnixSend(&'static str),
+    /// Sends to a datagram socket with an abstract name.
+    AbstractSend(Port),
     /// Makes a UDP socket.
     Socket,
     /// Sets the inode's flags.
@@ -158,7 +168,7 @@ pub(super) enum Whom {
     Outsider,
 }
 
-/// Which of two ports.
+/// Which of two ports, or of two abstract names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
     /// The policy allows it.
@@ -211,6 +221,8 @@ pub(super) const INHERITED: &str = "ftruncate";
 /// Files that exist in the canary's directory and in `w`.
 pub(super) const FILES: &[&str] =
     &[SECRET, INHERITED, "open", "unlink", "rename", "cross", "link", "truncate", "chmod", "chown"];
+/// Unix sockets, a listening stream and a datagram one, that are bound in both places.
+pub(super) const SOCKETS: [&str; 2] = ["stream", "datagram"];
 /// The directory that exists in both places.
 pub(super) const DIRECTORY: &str = "rmdir";
 
@@ -252,7 +264,7 @@ pub(super) const ATTEMPTS: &[Attempt] = {
     use Class::{
         FilesAttributes, FilesCreate, FilesLink, FilesRead, FilesRemove, FilesRename, FilesTruncate,
         FilesWrite, Kernel, Membership, Mounts, NetworkMapped, NetworkSockets, NetworkUdp,
-        NetworkV4, NetworkV6, Processes,
+        NetworkUnix, NetworkV4, NetworkV6, Processes,
     };
     use Port::{Allowed, Other};
     &[
@@ -307,6 +319,12 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("udp send", NetworkUdp, Act::UdpSend(To::V4, Other), &[Hook::Sendmsg4], Access::CONNECT, DEFAULT, &[]),
         pass("udp socket", NetworkSockets, Act::Socket),
         deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::CONNECT, DEFAULT, &[]),
+        pass("unix connect within", NetworkUnix, Act::UnixConnect("w/stream")),
+        deny("unix connect", NetworkUnix, Act::UnixConnect("stream"), &[Hook::UnixStreamConnect], Access::CONNECT, DEFAULT, &["stream"]),
+        pass("unix send within", NetworkUnix, Act::UnixSend("w/datagram")),
+        deny("unix send", NetworkUnix, Act::UnixSend("datagram"), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &["datagram"]),
+        pass("abstract send allowed", NetworkUnix, Act::AbstractSend(Allowed)),
+        deny("abstract send", NetworkUnix, Act::AbstractSend(Other), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &[]),
         deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
         pass("signal own process", Processes, Act::Signal(Whom::Own)),
         deny("signal another process", Processes, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
@@ -337,6 +355,8 @@ pub(super) struct Orders {
     pub(super) v4: (u16, u16),
     /// Ports of `::1`.
     pub(super) v6: (u16, u16),
+    /// Abstract names, without the leading zero: allowed, other.
+    pub(super) names: (Vec<u8>, Vec<u8>),
 }
 
 /// What the canary answers, one line of JSON for the attempts before the move, one for those after.

@@ -4,7 +4,9 @@ use super::attempt::{ATTEMPTS, Act, Answer, Attempt, Orders, Port, To, WITHIN, W
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mount;
-use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{
+    self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
+};
 use rustix::process::{self, Pid};
 use std::ffi::CString;
 use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
@@ -114,6 +116,20 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::RawSocket => {
             net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
         }
+        Act::UnixConnect(name) => {
+            let socket = unix(SocketType::STREAM)?;
+            net::connect(&socket, &SocketAddrUnix::new(at(name))?)
+        }
+        Act::UnixSend(name) => {
+            let (socket, to) = (unix(SocketType::DGRAM)?, SocketAddrUnix::new(at(name))?);
+            net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
+        }
+        Act::AbstractSend(port) => {
+            let (allowed, other) = &orders.names;
+            let name = if port == Port::Allowed { allowed } else { other };
+            let (socket, to) = (unix(SocketType::DGRAM)?, SocketAddrUnix::new_abstract_name(name)?);
+            net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
+        }
         Act::Chattr(name) => {
             let file = fs::open(at(name), OFlags::RDONLY, mode)?;
             fs::ioctl_setflags(&file, fs::IFlags::empty())
@@ -139,6 +155,10 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::Log => log(),
         Act::CloneInto => clone_into(&orders.cgroup),
     }
+}
+
+fn unix(kind: SocketType) -> Result<OwnedFd> {
+    net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
 fn socket(to: To, kind: SocketType) -> Result<OwnedFd> {

@@ -1,6 +1,6 @@
 //! What the canary needs of the machine: a directory of files, and ports. Both vanish on drop.
 
-use super::attempt::{DIRECTORY, FILES, WITHIN};
+use super::attempt::{DIRECTORY, FILES, SOCKETS, WITHIN};
 use super::judge::Stat;
 use super::{CanaryError, step};
 use crate::kernel::mounts::{MountTable, to_components};
@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 
 /// The canary's directory.
@@ -77,6 +79,60 @@ impl Drop for Scratch {
         // Nothing more can be done about a failure here; the next canary of this id tries again.
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Unix sockets: in the canary's directory and with abstract names.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// Where nothing may arrive, and where it must.
+    closed: (UnixListener, [UnixDatagram; 2]),
+    open: (UnixListener, [UnixDatagram; 2]),
+    names: (Vec<u8>, Vec<u8>),
+}
+
+impl Sockets {
+    pub(super) fn bind(dir: &Path) -> Result<Self, CanaryError> {
+        let bind = |place: PathBuf| {
+            let [stream, datagram] = SOCKETS.map(|name| place.join(name));
+            let listener = UnixListener::bind(&stream).map_err(step("bind", &stream))?;
+            let at_path = UnixDatagram::bind(&datagram).map_err(step("bind", &datagram))?;
+            let (named, name) = abstract_socket().map_err(step("bind a unix socket in", &place))?;
+            for set in [
+                listener.set_nonblocking(true),
+                at_path.set_nonblocking(true),
+                named.set_nonblocking(true),
+            ] {
+                set.map_err(step("set up a unix socket in", &place))?;
+            }
+            Ok::<_, CanaryError>(((listener, [at_path, named]), name))
+        };
+        let (closed, other) = bind(dir.to_path_buf())?;
+        let (open, allowed) = bind(dir.join(WITHIN))?;
+        Ok(Self { closed, open, names: (allowed, other) })
+    }
+
+    /// Abstract names, without the leading zero: allowed, other.
+    pub(super) fn names(&self) -> (Vec<u8>, Vec<u8>) {
+        self.names.clone()
+    }
+
+    /// Whether something came to all that are open, and to one that is closed.
+    pub(super) fn arrived(&self) -> (bool, bool) {
+        let came = |socket: &UnixDatagram| socket.recv(&mut [0; 64]).is_ok();
+        let (listener, datagrams) = &self.open;
+        let open = listener.accept().is_ok() && datagrams.iter().all(came);
+        let (listener, datagrams) = &self.closed;
+        (open, listener.accept().is_ok() || datagrams.iter().any(came))
+    }
+}
+
+/// A datagram socket with an abstract name that the kernel chooses, and that name.
+fn abstract_socket() -> io::Result<(UnixDatagram, Vec<u8>)> {
+    let socket = UnixDatagram::unbound()?;
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new_unnamed())?;
+    let address = socket.local_addr()?;
+    let name = address.as_abstract_name().ok_or(io::ErrorKind::AddrNotAvailable)?.to_vec();
+    Ok((socket, name))
 }
 
 /// Sockets of this machine, bound so that nobody else answers on their ports.
