@@ -404,6 +404,8 @@ names! {
         Packet = 20 "packet",
         /// A name was asked for so long ago that its address may be another's by now.
         Expired = 21 "expired",
+        /// As many bytes have passed as the rule lets pass.
+        Spent = 22 "spent",
     }
 }
 

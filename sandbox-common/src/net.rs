@@ -146,6 +146,54 @@ pub struct Named {
     pub until: u64,
 }
 
+/// Key of map `COUNTS`: a rule that counts, of a session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct CountKey {
+    /// The session's number.
+    pub session: u32,
+    /// The rule.
+    pub rule: u32,
+}
+
+/// Value of map `COUNTS`: bytes, over all connections.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Count {
+    /// Sent: of packets as they leave, headers and repetitions included.
+    pub sent: u64,
+    /// Received by TCP: data as the programs get it.
+    pub received: u64,
+    /// The most of both together.
+    pub max: u64,
+}
+
+impl Count {
+    /// Whether nothing more may pass.
+    #[inline(always)]
+    pub const fn is_spent(&self) -> bool {
+        self.sent.saturating_add(self.received) >= self.max
+    }
+}
+
+/// Value of map `COUNTED`, socket storage: what a TCP connection counts for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The rule that let it begin.
+    pub key: CountKey,
+    /// What it had received when that was last looked at.
+    pub received: u64,
+}
+
 /// Value of map `RESOLVERS`, keyed by the session's number: where its resolver listens at loopback.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,4 +219,16 @@ pub struct Asked {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Net4, Net6, Port, PortRule, AbstractName, AbstractKey, NamedKey, Named, Resolver);
+crate::pod!(
+    Net4,
+    Net6,
+    Port,
+    PortRule,
+    AbstractName,
+    AbstractKey,
+    NamedKey,
+    Named,
+    CountKey,
+    Count,
+    Resolver
+);

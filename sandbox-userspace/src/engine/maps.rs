@@ -9,7 +9,9 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError};
 use aya::maps::{PerCpuArray, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
-use sandbox_common::net::{AbstractKey, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
+use sandbox_common::net::{
+    AbstractKey, Count, CountKey, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver,
+};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -41,6 +43,7 @@ pub(super) struct Maps {
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
     pub(super) abstracts: HashMap<MapData, AbstractKey, PortRule>,
+    pub(super) counts: HashMap<MapData, CountKey, Count>,
     pub(super) names: LpmTrie<MapData, NamedKey, Named>,
     pub(super) resolvers: HashMap<MapData, u32, Resolver>,
     pub(super) rings: HashOfMaps<MapData, u32>,
@@ -105,6 +108,7 @@ impl Maps {
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
             abstracts: map(dir, "ABSTRACT")?,
+            counts: map(dir, "COUNTS")?,
             names: map(dir, "NAMES")?,
             resolvers: map(dir, "RESOLVERS")?,
             rings: map(dir, "RINGS")?,

@@ -74,6 +74,22 @@ pub(super) fn names(maps: &mut Maps, session: u32) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// Removes what the rules of a session counted, by its number.
+pub(super) fn counts(maps: &mut Maps, session: u32) -> Result<(), EngineError> {
+    let error = EngineError::map("COUNTS");
+    let mut found = Vec::new();
+    for key in maps.counts.keys() {
+        let key = key.map_err(&error)?;
+        if key.session == session {
+            found.push(key);
+        }
+    }
+    for key in found {
+        removed(maps.counts.remove(&key)).map_err(&error)?;
+    }
+    Ok(())
+}
+
 /// Removes what the members of a session noted about terminals, sockets and other objects.
 pub(super) fn cgroup(maps: &mut Maps, cgroup: u64) -> Result<(), EngineError> {
     macro_rules! sweep {

@@ -413,6 +413,7 @@ fn the_examples_of_the_reference_are_policies() {
     assert!(!read("/home/x") && !read("/etc/shadow") && !read("@/w/a/.env"));
     assert!(!read("/etc/ssl/private/x"));
 
+    assert_eq!(load_text("policy.md", next()).unwrap().counting().count(), 2);
     assert_eq!(load_text("policy.md", next()).unwrap().names.len(), 3);
 
     let unix = load_text("policy.md", next()).unwrap();

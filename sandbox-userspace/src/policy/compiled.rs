@@ -35,6 +35,8 @@ pub struct CompiledPolicy {
     pub ports: Vec<PortEntry>,
     /// Abstract names of unix sockets that rules speak of.
     pub abstracts: Vec<AbstractEntry>,
+    /// Rules that count, and the most bytes that each lets pass.
+    pub counts: Vec<(u32, u64)>,
     /// What its layers say of names, for the session's resolver; empty where it knows none.
     pub names: Vec<NameLayer>,
     /// Networks of this site that rules open: names may lead into them.
@@ -44,7 +46,8 @@ pub struct CompiledPolicy {
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
     /// What is permitted beside the rules: a sum of
-    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES).
+    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES) and
+    /// [`COUNTS`](sandbox_common::subject::COUNTS).
     pub permits: u32,
     /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,

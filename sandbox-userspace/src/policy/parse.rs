@@ -74,6 +74,15 @@ pub(super) fn limit(mut policy: Policy, source: Source) -> Result<Policy, Policy
     excepted(&source, &mut Vec::new(), &mut layers.presets);
     layers.read(&source);
     let ceiling = layers.finish()?;
+    if let Some((origin, _)) = ceiling.counting().next() {
+        return Err(origin
+            .place
+            .error(
+                "an amount in a layer that only narrows",
+                "leave it out here; a policy of the user's own can count",
+            )
+            .into());
+    }
     policy.numbered = ceiling.numbered;
     policy.ceilings.push(ceiling);
     Ok(policy)
@@ -195,15 +204,20 @@ impl Layers {
                 self.policy.files.push(rule);
             }
             RuleKey::Network(key, direction, allow) => {
+                let (what, max) = match direction {
+                    Direction::Out if allow => check::amount::split(&text).map_err(fail)?,
+                    _ => (text.as_str(), None),
+                };
                 let host = match direction {
-                    Direction::Out => check::address::parse_host(&text),
-                    Direction::In => check::address::parse_own(&text).map(Host::Net),
+                    Direction::Out => check::address::parse_host(what),
+                    Direction::In => check::address::parse_own(what).map(Host::Net),
                 };
                 let host = host.map_err(fail)?;
                 let origin = Origin { id, key, text, place };
                 match host {
                     Host::Net(target) => {
-                        self.policy.network.push(NetRule { origin, direction, allow, target });
+                        let rule = NetRule { origin, direction, allow, target, max };
+                        self.policy.network.push(rule);
                     }
                     Host::Name(pattern, ports, protocols) => self.policy.names.push(NameRule {
                         origin,
@@ -211,6 +225,7 @@ impl Layers {
                         pattern,
                         ports,
                         protocols,
+                        max,
                     }),
                 }
             }

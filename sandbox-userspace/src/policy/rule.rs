@@ -111,6 +111,13 @@ impl Policy {
         })
     }
 
+    /// The rules of its own that count, and the most bytes that each lets pass.
+    pub fn counting(&self) -> impl Iterator<Item = (&Origin, u64)> {
+        let network = self.network.iter().map(|rule| (&rule.origin, rule.max));
+        let names = self.names.iter().map(|rule| (&rule.origin, rule.max));
+        network.chain(names).filter_map(|(origin, max)| Some((origin, max?)))
+    }
+
     /// What a ceiling leaves where none of its rules speaks. A list of what is allowed is all that it
     /// allows; where it has none, it says nothing of the kind.
     pub fn ceiling_allows(&self, kind: Kind) -> bool {
@@ -324,6 +331,8 @@ pub struct NetRule {
     pub allow: bool,
     /// Where to, or where.
     pub target: Target,
+    /// The most bytes that it lets pass, `amount::UNLIMITED` where it only counts them; `None`: it does not.
+    pub max: Option<u64>,
 }
 
 /// One entry of `network.allow` or `network.deny` that names a host.
@@ -339,6 +348,8 @@ pub struct NameRule {
     pub ports: RangeInclusive<u16>,
     /// The protocols, at least one.
     pub protocols: &'static [Protocol],
+    /// As in [`NetRule`].
+    pub max: Option<u64>,
 }
 
 /// A name, or those beneath it.

@@ -90,7 +90,8 @@ impl Explainer {
         }
     }
 
-    fn rule(&self, id: u32) -> Option<RuleRef> {
+    /// The rule of a number; `None` where that is 0.
+    pub fn rule(&self, id: u32) -> Option<RuleRef> {
         if id == 0 {
             return None;
         }
@@ -328,14 +329,19 @@ fn message(
     format!("{verdict} {what} by {}[{}]: {because}", printable(name), header.pid)
 }
 
-fn because(reason: u8, rule: Option<&RuleRef>) -> String {
-    let rule = rule.map(|rule| match rule {
+/// A rule for people.
+pub(super) fn rule_text(rule: &RuleRef) -> String {
+    match rule {
         RuleRef::Known(Rule { key, text, file, line, .. }) => {
             let (text, file) = (printable(text.as_bytes()), printable(file.as_bytes()));
             format!("{key} \"{text}\" ({file}:{line})")
         }
         RuleRef::Unknown { id } => format!("rule {id}"),
-    });
+    }
+}
+
+fn because(reason: u8, rule: Option<&RuleRef>) -> String {
+    let rule = rule.map(rule_text);
     let reason = match Reason::from_number(reason) {
         Some(Reason::Rule) => return rule.unwrap_or_else(|| "a rule".into()),
         Some(Reason::Default) => "no rule allows it".into(),
@@ -366,6 +372,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Expired) => {
             "the answer that gave this address has expired: ask for the name again".into()
         }
+        Some(Reason::Spent) => "as many bytes have passed as its rule lets pass".into(),
         Some(Reason::Packet) => {
             "packets go where their socket connected to, by TCP or UDP, and by no other way".into()
         }

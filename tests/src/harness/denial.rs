@@ -53,6 +53,8 @@ pub(crate) enum Why {
     Above(&'static str, &'static str, String),
     /// A rule made for the workspace: key and text.
     Workspace(&'static str, String),
+    /// As many bytes have passed as this rule of the test's own policy lets pass: key and text.
+    Spent(&'static str, String),
     /// One of these reasons, whatever the rule.
     Reason(&'static [&'static str]),
 }
@@ -210,6 +212,12 @@ impl Denial {
         let message = event["message"].as_str().unwrap_or_default();
         let right = match &self.why {
             Why::Reason(reasons) => reasons.contains(&reason),
+            Why::Spent(key, text) => {
+                reason == "spent"
+                    && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && message.contains(text.as_str())
+            }
             Why::Default => reason == "default" && rule.is_null(),
             Why::Preset(key, start) => {
                 reason == "rule"

@@ -1,6 +1,7 @@
 //! The grammars of rules: what a string in a policy may say.
 
 pub mod address;
+pub mod amount;
 mod braces;
 pub mod name;
 pub mod path;
