@@ -240,7 +240,7 @@ pub const fn unix(place: &Place) -> Decision {
 #[inline(always)]
 pub const fn address(found: Option<&PortRule>, wanted: Access) -> Decision {
     match found {
-        Some(PortRule { allow: 1, .. }) => Decision::ALLOW,
+        Some(PortRule { allow: 1, rule }) => Decision { rule: *rule, ..Decision::ALLOW },
         Some(PortRule { rule: 0, .. }) => Decision::deny(Reason::Reserved, wanted),
         Some(PortRule { rule, .. }) => Decision::new(wanted, *rule, Reason::Rule as u16),
         None => Decision::deny(Reason::Default, wanted),
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn addresses_by_rule_and_reserved_ones_by_none() {
         let of = |rule, allow| address(Some(&PortRule { rule, allow }), Access::CONNECT);
-        assert!(of(7, 1).allowed());
+        assert!(of(7, 1).allowed() && of(7, 1).rule == 7);
         let denied = of(7, 0);
         assert_eq!((denied.rule, denied.reason), (7, Reason::Rule as u16));
         assert_eq!(of(7, 2), denied);

@@ -3,6 +3,8 @@
 //! A record is a [`Header`] and, by its `kind`, one payload. A reader that does not know a kind
 //! skips the record; the ring delimits records.
 
+use crate::net::AbstractName;
+
 /// Version of the record format; a reader refuses others.
 pub const VERSION: u8 = 2;
 /// Most bytes of path text in a record.
@@ -160,6 +162,20 @@ pub struct NetPayload {
     pub address: [u8; 16],
 }
 
+/// A record of kind [`Kind::Unix`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct UnixEvent {
+    /// First part.
+    pub header: Header,
+    /// The name of the other socket.
+    pub name: AbstractName,
+}
+
 /// A record of kind [`Kind::Path`] at its longest; the ring holds only the bytes in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -225,6 +241,8 @@ names! {
         Process = 4 "process",
         /// [`MovedPayload`]; nothing was denied.
         Moved = 5 "moved",
+        /// [`AbstractName`].
+        Unix = 6 "unix",
     }
 }
 
@@ -416,7 +434,7 @@ names! {
         Never = 15 "never",
         /// The member was moved out of its session's cgroup, where its sockets cannot be judged.
         Moved = 16 "moved",
-        /// The unix socket at the other end has no path and is not of the session.
+        /// The unix socket at the other end has no name at all and is not of the session.
         Foreign = 17 "foreign",
         /// The directory compares names without regard to case, and this one cannot be told from
         /// another that rules speak of.
@@ -427,6 +445,8 @@ names! {
         Packet = 20 "packet",
         /// A name was asked for so long ago that its address may be another's by now.
         Expired = 21 "expired",
+        /// As many bytes have passed as the rule lets pass.
+        Spent = 22 "spent",
     }
 }
 
@@ -455,6 +475,15 @@ pub const fn fault_counter(hook: u8, reason: u16) -> Option<u32> {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Header, PathPayload, NetPayload, PathEvent, NetEvent, ProcessPayload, ProcessEvent);
-#[cfg(feature = "user")]
-crate::pod!(MovedPayload, MovedEvent);
+crate::pod!(
+    Header,
+    PathPayload,
+    NetPayload,
+    PathEvent,
+    NetEvent,
+    UnixEvent,
+    ProcessPayload,
+    ProcessEvent,
+    MovedPayload,
+    MovedEvent
+);

@@ -125,6 +125,9 @@ layout! {
     common_address4: "sock_common", ["skc_rcv_saddr"], 4;
     common_address6: "sock_common", ["skc_v6_rcv_saddr"], 0;
     unix_path: "unix_sock", ["path"], 0;
+    unix_address: "unix_sock", ["addr"], 8;
+    address_len: "unix_address", ["len"], 4;
+    address_name: "unix_address", ["name"], 0;
     task_cgroups: "task_struct", ["cgroups"], 8;
     css_set_cgroup: "css_set", ["dfl_cgrp"], 8;
     task_cred: "task_struct", ["cred"], 8;

@@ -62,7 +62,7 @@ pub const PORT_PREFIX: u32 = 80;
 /// Added to [`Port::protocol`]: what is asked is whether the member may listen there.
 pub const LISTEN: u16 = 1 << 15;
 
-/// Value of map `PORTS`.
+/// Value of maps `PORTS` and `ABSTRACT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -74,6 +74,37 @@ pub struct PortRule {
     pub rule: u32,
     /// 1: allowed; anything else: denied.
     pub allow: u32,
+}
+
+/// Most bytes of an abstract name: `sun_path` (`UNIX_PATH_MAX`, linux/un.h) without its leading zero.
+pub const ABSTRACT_NAME: usize = 107;
+
+/// An abstract name of a unix socket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct AbstractName {
+    /// Its bytes, without the leading zero: at most [`ABSTRACT_NAME`].
+    pub len: u32,
+    /// The name, with zeros behind it. (Names may have zeros too, and end with some.)
+    pub name: [u8; ABSTRACT_NAME + 1],
+}
+
+/// Key of map `ABSTRACT`, whose values are [`PortRule`]s.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct AbstractKey {
+    /// Policy slot.
+    pub slot: u32,
+    /// The name.
+    pub name: AbstractName,
 }
 
 /// Key data of LPM map `NAMES`: what the names that a session asked for have opened. Prefix length:
@@ -115,6 +146,54 @@ pub struct Named {
     pub until: u64,
 }
 
+/// Key of map `COUNTS`: a rule that counts, of a session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct CountKey {
+    /// The session's number.
+    pub session: u32,
+    /// The rule.
+    pub rule: u32,
+}
+
+/// Value of map `COUNTS`: bytes, over all connections.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Count {
+    /// Sent: of packets as they leave, headers and repetitions included.
+    pub sent: u64,
+    /// Received by TCP: data as the programs get it.
+    pub received: u64,
+    /// The most of both together.
+    pub max: u64,
+}
+
+impl Count {
+    /// Whether nothing more may pass.
+    #[inline(always)]
+    pub const fn is_spent(&self) -> bool {
+        self.sent.saturating_add(self.received) >= self.max
+    }
+}
+
+/// Value of map `COUNTED`, socket storage: what a TCP connection counts for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The rule that let it begin.
+    pub key: CountKey,
+    /// What it had received when that was last looked at.
+    pub received: u64,
+}
+
 /// Value of map `RESOLVERS`, keyed by the session's number: where its resolver listens at loopback.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,4 +219,16 @@ pub struct Asked {
 }
 
 #[cfg(feature = "user")]
-crate::pod!(Net4, Net6, Port, PortRule, NamedKey, Named, Resolver);
+crate::pod!(
+    Net4,
+    Net6,
+    Port,
+    PortRule,
+    AbstractName,
+    AbstractKey,
+    NamedKey,
+    Named,
+    CountKey,
+    Count,
+    Resolver
+);

@@ -56,7 +56,7 @@ pub struct Subject {
     pub mode: u32,
     /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
     pub patterns: u32,
-    /// What the policy permits beside its rules: a sum of [`NAMESPACES`].
+    /// What the policy permits beside its rules, and that some count: a sum of [`NAMESPACES`] and [`COUNTS`].
     pub permits: u32,
     /// Zero.
     pub pad: u32,
@@ -64,6 +64,9 @@ pub struct Subject {
 
 /// Members may make user namespaces and mount in them.
 pub const NAMESPACES: u32 = 1;
+
+/// Some rules count the bytes that they let pass.
+pub const COUNTS: u32 = 2;
 
 /// Most policies with patterns on one engine at once: a session changes from one to the next.
 pub const PATTERN_SETS: u32 = SESSIONS * 2;

@@ -30,3 +30,14 @@ impl Counter {
         unsafe { ptr::read_volatile(self.0.get()) }
     }
 }
+
+/// Adds to a number in a map's value.
+///
+/// # Safety
+///
+/// It is valid and aligned.
+#[inline(always)]
+pub(crate) unsafe fn add(number: *mut u64, amount: u64) {
+    // SAFETY: by the caller. The result is not used, as above.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(number, amount) };
+}

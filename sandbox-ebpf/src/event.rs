@@ -11,8 +11,9 @@ use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
     Header, Hook, Kind, MOVED_BYTES, MovedEvent, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK,
-    PathPayload, ProcessEvent, ProcessPayload, VERSION, fault_counter,
+    PathPayload, ProcessEvent, ProcessPayload, UnixEvent, VERSION, fault_counter,
 };
+use sandbox_common::net::AbstractName;
 use sandbox_common::path::WALK_DEPTH;
 use sandbox_common::subject::TaskState;
 
@@ -151,6 +152,25 @@ unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
 pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
     let event = NetEvent { header: header(Kind::Net, hook, member, decision), net };
     send(member, &raw const event, size_of::<NetEvent>() as u32);
+}
+
+/// About a unix socket with an abstract name. A function of its own, for its stack.
+#[inline(never)]
+pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &AbstractName) {
+    let mut event = MaybeUninit::<UnixEvent>::uninit();
+    // SAFETY: plain numbers, and every one of them is set.
+    let event = unsafe {
+        let event = &mut *event.as_mut_ptr();
+        fill(&mut event.header, Kind::Unix, hook, member, decision);
+        let from = core::ptr::from_ref(name).cast::<u32>();
+        let to = (&raw mut event.name).cast::<u32>();
+        // Word by word: left to the compiler it becomes a call.
+        for word in 0..size_of::<AbstractName>() / 4 {
+            to.add(word).write_volatile(from.add(word).read_volatile());
+        }
+        event
+    };
+    send(member, core::ptr::from_ref(event), size_of::<UnixEvent>() as u32);
 }
 
 /// About a packet. Whose task sends it is not known.

@@ -7,6 +7,7 @@ use crate::own;
 use crate::subject::Member;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{Hook, NetPayload};
+use sandbox_common::net::AbstractName;
 use sandbox_common::subject::Mode;
 
 const EPERM: i32 = 1;
@@ -99,6 +100,16 @@ pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, address: NetP
         return 0;
     }
     event::net(hook, member, decision, address);
+    if enforces(member) { -EPERM } else { 0 }
+}
+
+/// For a decision about a unix socket with an abstract name.
+#[inline(always)]
+pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &AbstractName) -> i32 {
+    if decision.allowed() {
+        return 0;
+    }
+    event::unix(hook, member, decision, name);
     if enforces(member) { -EPERM } else { 0 }
 }
 

@@ -1,7 +1,7 @@
 //! The maps. User space finds them by these names.
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
-use aya_ebpf::btf_maps::{self, HashOfMaps, RingBuf};
+use aya_ebpf::btf_maps::{self, HashOfMaps, RingBuf, SkStorage};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::macros::{btf_map, map};
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
@@ -10,7 +10,10 @@ use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHas
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
-use sandbox_common::net::{Asked, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
+use sandbox_common::net::{
+    AbstractKey, Asked, Count, CountKey, Counted, Named, NamedKey, Net4, Net6, Port, PortRule,
+    Resolver,
+};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -172,9 +175,21 @@ pub(crate) static NET6: LpmTrie<Net6, u32> = LpmTrie::with_max_entries(262_144, 
 #[map]
 pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_048_576, 0);
 
+/// Abstract names of unix sockets that rules speak of.
+#[map]
+pub(crate) static ABSTRACT: HashMap<AbstractKey, PortRule> =
+    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
 /// What names opened, by session number.
 #[map]
 pub(crate) static NAMES: LpmTrie<NamedKey, Named> = LpmTrie::with_max_entries(1_048_576, 0);
+/// What the rules that count have let pass. User space makes the entries.
+#[map]
+pub(crate) static COUNTS: HashMap<CountKey, Count> =
+    HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
+/// For which of them a connection counts.
+#[btf_map]
+pub(crate) static COUNTED: SkStorage<Counted> = SkStorage::new();
 /// Where the resolvers of sessions listen, by session number.
 #[map]
 pub(crate) static RESOLVERS: HashMap<u32, Resolver> = HashMap::with_max_entries(SESSIONS, 0);

@@ -112,7 +112,9 @@ pub(crate) fn reach(
         port: port.to_ne_bytes(),
     };
     match NAMES.get(Key::new(NAMED_PREFIX + 16, key)) {
-        Some(named) if goes_on || named.until > task::boot_time() => Decision::ALLOW,
+        Some(named) if goes_on || named.until > task::boot_time() => {
+            Decision { rule: named.rule, ..Decision::ALLOW }
+        }
         Some(named) => Decision {
             denied: Access::CONNECT.bits() as u16,
             rule: named.rule,

@@ -23,6 +23,10 @@ const PACKAGES: &[&str] = &[
     "ca-certificates",
     "git",
     "curl",
+    "wget",
+    "bind9-dnsutils",
+    "busybox-static",
+    "openssl",
     "python3",
     "python3-venv",
     "make",
@@ -76,7 +80,7 @@ const MASKED: &[&str] = &[
 /// Room for what the tests write, in MiB; the file is sparse.
 const FREE: u64 = 1024;
 
-const PLACE: &str = "image";
+const PLACE: &str = "system-image";
 
 /// The image from the cache, or built if there is none of this recipe yet.
 pub(crate) fn obtain(cache: &Cache) -> Result<PathBuf> {

@@ -2,7 +2,7 @@
 //!
 //! 1 lets the call go on, 0 fails it with EPERM.
 
-use super::{address4, address6, names, owner, port_and_protocol};
+use super::{address4, address6, count, names, owner, port_and_protocol};
 use crate::finish;
 use crate::net::{self, Address, UDP};
 use crate::peer::{self, End};
@@ -56,6 +56,7 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
                 return 1;
             }
             let decision = net::reach(&member, address, protocol, port, false);
+            let decision = count::check(&member, decision);
             if !decision.allowed() && is_fellow(ctx, &member, address.reached(), protocol, port) {
                 return 1;
             }

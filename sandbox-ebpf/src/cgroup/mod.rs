@@ -4,6 +4,7 @@
 
 mod address;
 mod bind;
+mod count;
 mod names;
 mod packet;
 

@@ -4,7 +4,7 @@
 //! headers), and loopback has other names. A TCP connection is judged by its first segment; what an
 //! accepted one answers goes wherever it came from.
 
-use super::{names, owner};
+use super::{count, names, owner};
 use crate::finish;
 use crate::net::{self, Address, TCP, UDP};
 use crate::peer::{self, End};
@@ -69,7 +69,12 @@ fn judge(ctx: &SkBuffContext) -> bool {
         _ => None,
     };
     match flags {
-        Some(flags) if flags & (SYN | ACK) != SYN => return true,
+        Some(flags) if flags & (SYN | ACK) != SYN => {
+            return match count::go_on(skb) {
+                None => true,
+                Some(rule) => over(ctx, &to, offset, rule),
+            };
+        }
         Some(_) => {}
         None => {
             let denied = Decision::deny(Reason::Packet, Access::CONNECT);
@@ -79,6 +84,7 @@ fn judge(ctx: &SkBuffContext) -> bool {
     let Ok([source, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
     let member = owner();
     let decision = net::reach(&member, &to, protocol, port, true);
+    let decision = count::begin(skb, &member, protocol, decision);
     if decision.allowed() {
         return true;
     }
@@ -91,6 +97,13 @@ fn judge(ctx: &SkBuffContext) -> bool {
         return true;
     }
     finish::packet(&member, decision, payload)
+}
+
+/// A segment for which the rule of its connection has let enough pass.
+#[inline(always)]
+fn over(ctx: &SkBuffContext, to: &Address, offset: usize, rule: u32) -> bool {
+    let Ok([_, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
+    finish::packet(&owner(), count::spent(rule), to.payload(TCP, port))
 }
 
 #[inline(always)]

@@ -6,14 +6,16 @@
 
 use crate::finish;
 use crate::kernel::socket::{Sock, Socket};
-use crate::maps::SOCKETS;
+use crate::maps::{ABSTRACT, SOCKETS};
 use crate::path;
 use crate::subject::{self, Member};
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
+use core::mem::MaybeUninit;
 use sandbox_common::Access;
 use sandbox_common::decide::{self, Decision};
 use sandbox_common::event::{Hook, Reason};
+use sandbox_common::net::AbstractKey;
 
 const AF_UNIX: i32 = 1;
 
@@ -81,11 +83,31 @@ fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
         return 0;
     }
     let Some(dentry) = other.unix_dentry() else {
-        return finish::task(hook, member, Decision::deny(Reason::Foreign, Access::CONNECT));
+        return hidden(hook, member, other);
     };
     let Some(state) = member.state() else {
         return finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::CONNECT));
     };
     let place = path::place(state, member, dentry);
     finish::path(hook, member, decide::unix(place), dentry)
+}
+
+/// A socket without a path: by its abstract name. One that has none either is nobody's that a rule could mean.
+#[inline(always)]
+fn hidden(hook: Hook, member: &Member, other: Sock) -> i32 {
+    let mut key = MaybeUninit::<AbstractKey>::uninit();
+    // SAFETY: plain numbers. Word by word: left to the compiler it becomes a loop over bytes.
+    let key = unsafe {
+        for word in 0..size_of::<AbstractKey>() / 4 {
+            key.as_mut_ptr().cast::<u32>().add(word).write_volatile(0);
+        }
+        key.assume_init_mut()
+    };
+    key.slot = member.subject.slot;
+    if !other.abstract_name(&mut key.name) {
+        return finish::task(hook, member, Decision::deny(Reason::Foreign, Access::CONNECT));
+    }
+    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
+    let rule = unsafe { ABSTRACT.get(&*key) };
+    finish::unix(hook, member, decide::address(rule, Access::CONNECT), &key.name)
 }

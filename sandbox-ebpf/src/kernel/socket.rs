@@ -6,8 +6,11 @@ use super::{embedded, load, read};
 use crate::layout::LAYOUT;
 use crate::maps::CONTROL;
 use crate::net::{AF_INET, Address};
-use aya_ebpf::helpers::generated::{bpf_skc_to_unix_sock, bpf_sock_from_file};
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel, bpf_skc_to_unix_sock, bpf_sock_from_file,
+};
 use core::ffi::c_void;
+use sandbox_common::net::{ABSTRACT_NAME, AbstractName};
 use sandbox_common::subject::PARENTS;
 
 /// `struct socket *`
@@ -91,13 +94,38 @@ impl Sock {
     /// Where a unix socket is bound in a file system; `None` where it has no path.
     #[inline(always)]
     pub(crate) fn unix_dentry(self) -> Option<Dentry> {
+        let dentry = Path(embedded(self.unix()?, &LAYOUT.unix_path)).dentry();
+        if dentry.0.is_null() { None } else { Some(dentry) }
+    }
+
+    #[inline(always)]
+    fn unix(self) -> Option<*const c_void> {
         // SAFETY: the verifier knows the argument to be a socket.
         let unix = unsafe { bpf_skc_to_unix_sock(self.0.cast_mut()) }.cast_const().cast::<c_void>();
-        if unix.is_null() {
-            return None;
+        if unix.is_null() { None } else { Some(unix) }
+    }
+
+    /// Fills in the abstract name of a unix socket, into zeros. False where it has none, or one that cannot be
+    /// read. A name is given once and never changes.
+    #[inline(always)]
+    pub(crate) fn abstract_name(self, name: &mut AbstractName) -> bool {
+        let Some(unix) = self.unix() else { return false };
+        let address: *const c_void = load(unix, &LAYOUT.unix_address);
+        if address.is_null() {
+            return false;
         }
-        let dentry = Path(embedded(unix, &LAYOUT.unix_path)).dentry();
-        if dentry.0.is_null() { None } else { Some(dentry) }
+        let path = address as u64 + LAYOUT.address_name.get() as u64 + 2;
+        // The family, a zero, the name.
+        name.len = load::<u32>(address, &LAYOUT.address_len).wrapping_sub(3);
+        // Read back, for the verifier: its 64 bits are then what is compared.
+        // SAFETY: a reference.
+        let len = unsafe { core::ptr::read_volatile(&raw const name.len) };
+        if len > ABSTRACT_NAME as u32 || read::<u8>(path) != Some(0) {
+            return false;
+        }
+        let to = (&raw mut name.name).cast();
+        // SAFETY: no longer than the name; the helper fills it or fails.
+        unsafe { bpf_probe_read_kernel(to, len, (path + 1) as *const c_void) == 0 }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Failure;
 use crate::policy::check::address;
 use crate::policy::check::path::spelled_out;
+use crate::policy::services::Service;
 use crate::session::request::{Answer, Request, ask};
 use crate::session::state::{RUN, Registry};
 use crate::session::{SessionId, host};
@@ -31,7 +32,8 @@ pub struct GrantArgs {
     session: Session,
     /// What is allowed
     access: GrantAccess,
-    /// A file or directory with all beneath it; for `connect` an address or a unix socket's path
+    /// A file or directory with all beneath it; for `connect` an address, or a unix socket's path, its abstract
+    /// name behind an `@`, or the word of a service such as `ssh-agent`
     what: String,
     /// For how long: `90s`, `10m`, `2h`; until the session ends without it
     #[arg(long = "for", value_name = "TIME")]
@@ -166,6 +168,10 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
     if access == GrantAccess::Connect && !what.contains("/run/") && address::parse(what).is_ok() {
         return Ok(("network.allow", what.to_owned()));
     }
+    let named = what.starts_with('@') || Service::of(what).is_some();
+    if access == GrantAccess::Connect && named {
+        return Ok(("network.unix.allow", what.to_owned()));
+    }
     let key = match access {
         GrantAccess::Read => "files.read.allow",
         GrantAccess::Write => "files.write.allow",
@@ -174,10 +180,12 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
     if what.is_empty() {
         return Err(Failure::new("an empty path"));
     }
-    let variable = ["~", "${WORKSPACE}", "${TMPDIR}"].into_iter().find_map(|begin| {
-        let rest = what.strip_prefix(begin)?;
-        (rest.is_empty() || rest.starts_with('/')).then(|| format!("{begin}{}", spelled_out(rest)))
-    });
+    let variable =
+        ["~", "${WORKSPACE}", "${TMPDIR}", "${RUNTIME_DIR}"].into_iter().find_map(|begin| {
+            let rest = what.strip_prefix(begin)?;
+            (rest.is_empty() || rest.starts_with('/'))
+                .then(|| format!("{begin}{}", spelled_out(rest)))
+        });
     if let Some(rule) = variable {
         return Ok((key, rule));
     }
@@ -198,6 +206,8 @@ mod tests {
             (GrantAccess::Write, "${WORKSPACE}", "files.write.allow", "${WORKSPACE}"),
             (GrantAccess::Connect, "10.0.0.1:80/tcp", "network.allow", "10.0.0.1:80/tcp"),
             (GrantAccess::Connect, "[::1]:80", "network.allow", "[::1]:80"),
+            (GrantAccess::Connect, "ssh-agent", "network.unix.allow", "ssh-agent"),
+            (GrantAccess::Connect, "@a", "network.unix.allow", "@a"),
             (GrantAccess::Connect, "/run/docker.sock", "network.unix.allow", "/run/docker.sock"),
         ] {
             let found = rule(access, what).map_err(|failure| failure.message);

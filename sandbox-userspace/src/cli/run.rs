@@ -130,6 +130,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         workspace: workspace.clone(),
         tmpdir: tempdir::path(&id),
         terminal: terminal::device(),
+        surroundings: policy::services::Surroundings::own(user.uid),
     };
     let unextended = policy.clone();
     let (policy, refusal) =

@@ -60,12 +60,12 @@ pub struct Share {
     /// The engine.
     pub(super) engine: Engine,
     owner: String,
-    number: u32,
+    pub(super) number: u32,
     claimed: Claimed,
     /// The slot of the policy in force.
     slot: u32,
     /// What it holds, where this process entered it.
-    policy: Option<CompiledPolicy>,
+    pub(super) policy: Option<CompiledPolicy>,
     /// Whether a slot that is not in force may hold something.
     pub(super) left: bool,
 }
@@ -168,6 +168,7 @@ impl Engine {
         gone("LOST", self.maps.lost.remove(&number))?;
         gone("RESOLVERS", self.maps.resolvers.remove(&number))?;
         sweep::names(&mut self.maps, number)?;
+        sweep::counts(&mut self.maps, number)?;
         for slot in slots.into_iter().filter(|slot| *slot != 0) {
             sweep::slot(&mut self.maps, slot)?;
         }
@@ -289,6 +290,7 @@ impl Share {
     /// Enters the session's policy into its slot, see [`Engine::publish`].
     pub fn publish(&mut self, mut policy: CompiledPolicy) -> Result<u32, EngineError> {
         let patterns = self.engine.publish(self.number, &mut policy)?;
+        self.count(&policy)?;
         self.policy = Some(policy);
         Ok(patterns)
     }

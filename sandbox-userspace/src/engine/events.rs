@@ -5,6 +5,7 @@ use aya::maps::{Map, MapData, RingBuf};
 use sandbox_common::event::{
     Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, VERSION,
 };
+use sandbox_common::net::AbstractName;
 use std::os::fd::{AsRawFd, RawFd};
 use zerocopy::FromBytes;
 
@@ -74,6 +75,13 @@ pub enum Record {
         /// The member.
         moved: Box<MovedPayload>,
     },
+    /// About a unix socket with an abstract name.
+    Unix {
+        /// Who, when, why.
+        header: Header,
+        /// The name, without the leading zero.
+        name: Vec<u8>,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -127,6 +135,14 @@ impl Record {
                     .map_err(|_| error("shorter than its payload"))?;
                 Ok(Self::Moved { header, moved: Box::new(moved) })
             }
+            Some(Kind::Unix) => {
+                let (name, _) = AbstractName::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                let len = usize::try_from(name.len).ok();
+                let name = len.and_then(|len| name.name.get(..len));
+                let name = name.ok_or_else(|| error("with a length out of range"))?.to_vec();
+                Ok(Self::Unix { header, name })
+            }
             Some(Kind::Task) => Ok(Self::Task { header }),
             None => Err(error("of unknown kind")),
         }
@@ -139,6 +155,7 @@ impl Record {
             | Self::Net { header, .. }
             | Self::Process { header, .. }
             | Self::Moved { header, .. }
+            | Self::Unix { header, .. }
             | Self::Task { header } => header,
         }
     }
@@ -232,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn no_payload_panics(kind in 0_u8..5, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn no_payload_panics(kind in 0_u8..6, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = Record::decode(&[header(kind).as_bytes(), &rest].concat());
         }
     }

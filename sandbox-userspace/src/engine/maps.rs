@@ -9,7 +9,9 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError};
 use aya::maps::{PerCpuArray, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
-use sandbox_common::net::{Named, NamedKey, Net4, Net6, Port, PortRule, Resolver};
+use sandbox_common::net::{
+    AbstractKey, Count, CountKey, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver,
+};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, Linked, LinkedKey, LongEdgeKey, Node, PtyKey, Root, RootKey,
 };
@@ -40,6 +42,8 @@ pub(super) struct Maps {
     pub(super) net4: LpmTrie<MapData, Net4, u32>,
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
+    pub(super) abstracts: HashMap<MapData, AbstractKey, PortRule>,
+    pub(super) counts: HashMap<MapData, CountKey, Count>,
     pub(super) names: LpmTrie<MapData, NamedKey, Named>,
     pub(super) resolvers: HashMap<MapData, u32, Resolver>,
     pub(super) rings: HashOfMaps<MapData, u32>,
@@ -103,6 +107,8 @@ impl Maps {
             net4: map(dir, "NET4")?,
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
+            abstracts: map(dir, "ABSTRACT")?,
+            counts: map(dir, "COUNTS")?,
             names: map(dir, "NAMES")?,
             resolvers: map(dir, "RESOLVERS")?,
             rings: map(dir, "RINGS")?,

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod claims;
+mod counts;
 mod engines;
 mod error;
 pub mod events;
@@ -16,6 +17,7 @@ mod replace;
 mod sweep;
 
 pub use claims::Share;
+pub use counts::Passed;
 pub use engines::{Aside, Engines, Found};
 pub use error::EngineError;
 pub use identity::Identity;

@@ -6,7 +6,9 @@ use crate::policy::compiled::{CompiledPolicy, Edge, Prefix};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
 use sandbox_common::fold::FOLDED;
-use sandbox_common::net::{NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule};
+use sandbox_common::net::{
+    ABSTRACT_NAME, AbstractKey, AbstractName, NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule,
+};
 use sandbox_common::path::{
     DeviceKey, EdgeKey, LONG_NAME, LinkedKey, LongEdgeKey, RootKey, SHORT_NAME,
 };
@@ -130,6 +132,13 @@ impl Engine {
             let rule = PortRule { rule: port.rule, allow: port.allow.into() };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
+        for entry in &policy.abstracts {
+            let Some(key) = abstract_key(slot, &entry.name) else {
+                return Err(EngineError::Name(entry.name.clone()));
+            };
+            let rule = PortRule { rule: entry.rule, allow: entry.allow.into() };
+            maps.abstracts.insert(key, rule, 0).map_err(EngineError::map("ABSTRACT"))?;
+        }
         Ok(())
     }
 
@@ -173,6 +182,9 @@ impl Engine {
         for port in &policy.ports {
             let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             note("PORTS", maps.ports.remove(&key));
+        }
+        for key in policy.abstracts.iter().filter_map(|entry| abstract_key(slot, &entry.name)) {
+            note("ABSTRACT", maps.abstracts.remove(&key));
         }
         patterns.and(first)
     }
@@ -250,6 +262,14 @@ fn prefixes(slot: u32, policy: &CompiledPolicy) -> impl Iterator<Item = (NetKey,
 fn port_key(slot: u32, set: u32, protocol: u16, port: u16, bits: u8) -> Key<Port> {
     let data = Port { slot, set, protocol, port: port.to_be_bytes() };
     Key::new(PORT_PREFIX + u32::from(bits), data)
+}
+
+/// The key of an abstract name; `None` where it is longer than any.
+fn abstract_key(slot: u32, name: &[u8]) -> Option<AbstractKey> {
+    let len = u32::try_from(name.len()).ok().filter(|_| name.len() <= ABSTRACT_NAME)?;
+    let mut key = AbstractKey { slot, name: AbstractName { len, name: [0; ABSTRACT_NAME + 1] } };
+    key.name.name[..name.len()].copy_from_slice(name);
+    Some(key)
 }
 
 #[cfg(test)]

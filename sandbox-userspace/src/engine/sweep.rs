@@ -34,6 +34,7 @@ pub(super) fn slot(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     sweep!(net4, "NET4", key => key.data().slot);
     sweep!(net6, "NET6", key => key.data().slot);
     sweep!(ports, "PORTS", key => key.data().slot);
+    sweep!(abstracts, "ABSTRACT", key => key.slot);
     patterns(maps, slot)
 }
 
@@ -69,6 +70,22 @@ pub(super) fn names(maps: &mut Maps, session: u32) -> Result<(), EngineError> {
     }
     for key in found {
         removed(maps.names.remove(&key)).map_err(&error)?;
+    }
+    Ok(())
+}
+
+/// Removes what the rules of a session counted, by its number.
+pub(super) fn counts(maps: &mut Maps, session: u32) -> Result<(), EngineError> {
+    let error = EngineError::map("COUNTS");
+    let mut found = Vec::new();
+    for key in maps.counts.keys() {
+        let key = key.map_err(&error)?;
+        if key.session == session {
+            found.push(key);
+        }
+    }
+    for key in found {
+        removed(maps.counts.remove(&key)).map_err(&error)?;
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ fn imported(tool: Tool, text: &str) -> Imported {
         workspace: format!("{BASE}/w").into(),
         tmpdir: format!("{BASE}/t").into(),
         terminal: None,
+        surroundings: crate::policy::services::Surroundings::default(),
     };
     Imported { policy, context, losses: import.losses }
 }

@@ -17,11 +17,11 @@ use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
-use super::{ceiling, fold};
+use super::{abstracts, ceiling, fold};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
-use sandbox_common::subject::NAMESPACES;
+use sandbox_common::subject::{COUNTS, NAMESPACES};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -110,6 +110,11 @@ pub fn compile_placed(
         compiled.patterns = Some(patterns);
     }
     ports::compile(policy, &mut compiled);
+    compiled.counts = policy.counting().map(|(origin, max)| (origin.id, max)).collect();
+    if !compiled.counts.is_empty() {
+        compiled.permits |= COUNTS;
+    }
+    compiled.abstracts = abstracts::compile(policy, context);
     compiled.names = names::layers(policy);
     let opens = policy.network.iter().filter(|rule| rule.allow && rule.direction == Direction::Out);
     compiled.within = opens.map(|rule| rule.target.net).collect();

@@ -37,6 +37,7 @@ pub(super) fn context() -> Context {
         workspace: format!("{BASE}/w").into(),
         tmpdir: format!("{BASE}/t").into(),
         terminal: Some(kernel_dev(136, 4)),
+        surroundings: crate::policy::services::Surroundings::default(),
     }
 }
 
@@ -412,11 +413,12 @@ fn the_examples_of_the_reference_are_policies() {
     assert!(!read("/home/x") && !read("/etc/shadow") && !read("@/w/a/.env"));
     assert!(!read("/etc/ssl/private/x"));
 
+    assert_eq!(load_text("policy.md", next()).unwrap().counting().count(), 2);
     assert_eq!(load_text("policy.md", next()).unwrap().names.len(), 3);
 
     let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
-    assert_eq!(named.count(), 1);
+    assert_eq!(named.count(), 3);
 
     assert_eq!(load_text("policy.md", next()).unwrap().variables.len(), usual_variables() + 3);
 

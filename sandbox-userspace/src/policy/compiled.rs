@@ -33,6 +33,10 @@ pub struct CompiledPolicy {
     pub net6: Vec<Prefix<Ipv6Addr>>,
     /// Ports of the port sets.
     pub ports: Vec<PortEntry>,
+    /// Abstract names of unix sockets that rules speak of.
+    pub abstracts: Vec<AbstractEntry>,
+    /// Rules that count, and the most bytes that each lets pass.
+    pub counts: Vec<(u32, u64)>,
     /// What its layers say of names, for the session's resolver; empty where it knows none.
     pub names: Vec<NameLayer>,
     /// Networks of this site that rules open: names may lead into them.
@@ -42,7 +46,8 @@ pub struct CompiledPolicy {
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
     /// What is permitted beside the rules: a sum of
-    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES).
+    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES) and
+    /// [`COUNTS`](sandbox_common::subject::COUNTS).
     pub permits: u32,
     /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,
@@ -104,6 +109,17 @@ pub struct PortEntry {
     /// Bits of the port that must match, 0 to 16.
     pub bits: u8,
     /// The rule; 0 for a reserved address.
+    pub rule: u32,
+    /// Its verdict.
+    pub allow: bool,
+}
+
+/// An abstract name of a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbstractEntry {
+    /// Without the leading zero, at most [`ABSTRACT_NAME`](sandbox_common::net::ABSTRACT_NAME) bytes.
+    pub name: Vec<u8>,
+    /// The rule.
     pub rule: u32,
     /// Its verdict.
     pub allow: bool,

@@ -2,12 +2,13 @@
 //!
 //! Tests hold the compiled policy to it, and the kernel to both.
 
-use super::expand::Placed;
+use super::expand::{Context, Placed, by_variables};
 use super::rule::{
     Defaults, Direction, Kind, NamePattern, NameRule, NetRule, Policy, Protocol, Scope, Step,
 };
 use ipnet::IpNet;
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A verdict and what it rests on.
@@ -282,6 +283,57 @@ pub fn name(rules: &[NameRule], name: &str, protocol: Protocol, port: u16) -> Re
         (*beneath, Reverse(name.len()), rule.allow, rule.origin.id)
     });
     best.map_or(Reach::Default, |rule| Reach::Rule { allow: rule.allow, rule: rule.origin.id })
+}
+
+/// What the layers of a policy say of abstract names of unix sockets, itself the first.
+pub struct AbstractRules {
+    layers: Vec<(bool, BTreeMap<Vec<u8>, Decision>)>,
+}
+
+impl AbstractRules {
+    /// Of a policy. In one layer deny decides, then the earlier rule.
+    pub fn new(policy: &Policy, context: &Context) -> Self {
+        let layers = [policy].into_iter().chain(&policy.ceilings).zip(0..);
+        let layer = |(policy, layer): (&Policy, u16)| {
+            let mut said: BTreeMap<Vec<u8>, Decision> = BTreeMap::new();
+            for rule in policy.files.iter().filter(|rule| rule.kind == Kind::Connect) {
+                let of_service = rule.service.map(|service| {
+                    let by_variables = by_variables(layer, rule.allow);
+                    context.surroundings.sockets(service, by_variables).names
+                });
+                let names = rule.abstract_name.iter().chain(of_service.iter().flatten());
+                for name in names {
+                    let decision = Decision { allow: rule.allow, rule: rule.origin.id };
+                    let known = said.entry(name.clone()).or_insert(decision);
+                    if (decision.allow, decision.rule) < (known.allow, known.rule) {
+                        *known = decision;
+                    }
+                }
+            }
+            (policy.ceiling_allows(Kind::Connect), said)
+        };
+        Self { layers: layers.map(layer).collect() }
+    }
+
+    /// The names that rules speak of, in order.
+    pub fn names(&self) -> BTreeSet<&[u8]> {
+        self.layers.iter().flat_map(|(_, said)| said.keys().map(Vec::as_slice)).collect()
+    }
+
+    /// Decides on a name: it is allowed where the policy names it and no ceiling closes it.
+    pub fn decide(&self, name: &[u8]) -> Decision {
+        let default = Decision { allow: false, rule: 0 };
+        let Some(((_, own), ceilings)) = self.layers.split_first() else { return default };
+        let own = own.get(name).copied().unwrap_or(default);
+        if !own.allow {
+            return own;
+        }
+        let closed = ceilings.iter().find_map(|(open, said)| match said.get(name) {
+            Some(said) => (!said.allow).then_some(*said),
+            None => (!open).then_some(default),
+        });
+        closed.unwrap_or(own)
+    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ mod tests {
             workspace: "/nonexistent/w".into(),
             tmpdir: "/nonexistent/t".into(),
             terminal: None,
+            surroundings: crate::policy::services::Surroundings::default(),
         };
         let variables = variables(policy, &context).unwrap();
         variables.into_iter().find(|(name, _)| *name == NPM[0]).and_then(|(_, value)| value)

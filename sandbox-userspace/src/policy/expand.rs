@@ -3,8 +3,10 @@
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::resolve::{Resolved, Resolver};
 use super::rule::{Base, FileRule, Kind, Pattern, Policy, Scope, Step};
+use super::services::Surroundings;
 use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,15 +21,18 @@ pub struct Context {
     pub tmpdir: PathBuf,
     /// The session's terminal, if it has one: its device number in the kernel's encoding.
     pub terminal: Option<u32>,
+    /// Whose sockets the services' are.
+    pub surroundings: Surroundings,
 }
 
 impl Context {
-    fn base(&self, base: Base) -> &Path {
+    fn base(&self, base: Base) -> Cow<'_, Path> {
         match base {
-            Base::Everywhere | Base::Root => Path::new("/"),
-            Base::Home => &self.home,
-            Base::Workspace => &self.workspace,
-            Base::Tmpdir => &self.tmpdir,
+            Base::Everywhere | Base::Root => Path::new("/").into(),
+            Base::Home => self.home.as_path().into(),
+            Base::Workspace => self.workspace.as_path().into(),
+            Base::Tmpdir => self.tmpdir.as_path().into(),
+            Base::Runtime => self.surroundings.runtime_dir().into(),
         }
     }
 }
@@ -68,7 +73,7 @@ pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyE
     for (layer, policy) in [(0, policy)].into_iter().chain(ceilings) {
         for rule in &policy.files {
             let begin = placed.len();
-            if let Err(diagnostic) = machine.place(rule, &mut placed) {
+            if let Err(diagnostic) = machine.place_of(rule, layer, &mut placed) {
                 diagnostics.push(diagnostic);
             }
             placed[begin..].iter_mut().for_each(|placed| placed.layer = layer);
@@ -93,6 +98,12 @@ impl Placed {
     }
 }
 
+/// Whether a service is also where variables say: whoever starts the session sets them, so they open nothing
+/// that a ceiling leaves open by its service alone.
+pub(super) const fn by_variables(layer: u16, allow: bool) -> bool {
+    layer == 0 || !allow
+}
+
 /// The machine that rules are tied to.
 pub(super) struct Machine<'a> {
     context: &'a Context,
@@ -104,13 +115,26 @@ impl<'a> Machine<'a> {
         Self { context, resolver: Resolver::default() }
     }
 
-    /// Appends the places of a rule: where it was written and, for a symbolic link, where that leads.
+    /// Appends the places of a rule of the policy itself, see [`place_of`](Self::place_of).
     pub(super) fn place(
         &mut self,
         rule: &FileRule,
         placed: &mut Vec<Placed>,
     ) -> Result<(), Diagnostic> {
-        for pattern in &rule.patterns {
+        self.place_of(rule, 0, placed)
+    }
+
+    /// Appends the places of a rule of a layer: where it was written and, for a symbolic link, where that leads.
+    fn place_of(
+        &mut self,
+        rule: &FileRule,
+        layer: u16,
+        placed: &mut Vec<Placed>,
+    ) -> Result<(), Diagnostic> {
+        let of_service = rule.service.map(|service| {
+            self.context.surroundings.sockets(service, by_variables(layer, rule.allow)).patterns
+        });
+        for pattern in rule.patterns.iter().chain(of_service.iter().flatten()) {
             let of = |path| Placed {
                 id: rule.origin.id,
                 layer: 0,
@@ -142,7 +166,7 @@ impl<'a> Machine<'a> {
                 "give the session an absolute home, workspace and temporary directory",
             ));
         }
-        let mut written = to_components(base);
+        let mut written = to_components(&base);
         written.extend_from_slice(&pattern.components);
         let fail = |error: io::Error| {
             place.error(
@@ -206,6 +230,7 @@ mod tests {
             workspace: dir.join("w"),
             tmpdir: dir.join("t"),
             terminal: None,
+            surroundings: Surroundings::default(),
         };
         let placed = expand(&policy, &context).map_err(|error| error.to_string())?;
         Ok(placed.into_iter().map(|rule| to_path(&rule.path)).collect())
@@ -304,6 +329,7 @@ mod tests {
                 workspace: workspace.clone(),
                 tmpdir: dir.join("t"),
                 terminal: None,
+                surroundings: Surroundings::default(),
             };
             let placed = expand(&policy, &context).unwrap();
             assert_eq!(to_path(&placed[0].path), workspace.join("x"), "{name}");

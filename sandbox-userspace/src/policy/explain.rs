@@ -12,7 +12,7 @@ use super::resolve::Resolver;
 use super::rule::{Kind, Origin, Policy, Protocol};
 use super::source::Source;
 use super::walk::{Walker, decision};
-use super::{compile_placed, parse};
+use super::{abstracts, check, compile_placed, parse};
 use crate::kernel::mounts::{Components, MountTable, to_components, to_path};
 use std::io;
 use std::net::IpAddr;
@@ -28,6 +28,8 @@ pub enum Object {
     Address(IpAddr, u16),
     /// Whatever address a name stands for, in lower case and without a dot at its end.
     Name(String, u16),
+    /// A unix socket by its abstract name.
+    Abstract(Vec<u8>),
 }
 
 /// What would be done to it.
@@ -147,6 +149,9 @@ impl<'a> Asked<'a> {
             (Object::Name(name, port), Wish::Reach(protocol)) => {
                 reach_by_name(self.policy, protocol, name, *port)
             }
+            (Object::Abstract(name), Wish::File(Kind::Connect)) => {
+                abstracts::decide(self.policy, self.context, name)
+            }
             // No object of the one kind has the other's accesses.
             _ => Decision { allow: false, rule: 0 },
         }
@@ -232,6 +237,15 @@ impl<'a> Asked<'a> {
                 let of = |policy| reach_by_name(policy, protocol, name, *port);
                 (of(&own).allow && !of(&alone).allow).then_some(0)
             }
+            (Object::Abstract(name), Wish::File(Kind::Connect)) => {
+                let alone = Policy { ceilings: vec![ceiling.clone()], ..self.policy.clone() };
+                let own = Policy { ceilings: Vec::new(), ..self.policy.clone() };
+                let (own, met) = (
+                    abstracts::decide(&own, self.context, name),
+                    abstracts::decide(&alone, self.context, name),
+                );
+                (own.allow && !met.allow).then_some(met.rule)
+            }
             _ => None,
         };
         let found = self.policy.ceilings.iter().find_map(|ceiling| {
@@ -274,6 +288,10 @@ impl<'a> Asked<'a> {
                 let protocol = if protocol == Protocol::Tcp { "tcp" } else { "udp" };
                 let key = if allow { "network.allow" } else { "network.deny" };
                 Some((key, format!("{name}:{port}/{protocol}")))
+            }
+            (Object::Abstract(name), Wish::File(Kind::Connect)) => {
+                let key = if allow { "network.unix.allow" } else { "network.unix.deny" };
+                Some((key, check::unix::spelled_out(name)))
             }
             _ => None,
         }

@@ -272,7 +272,13 @@ impl Machine {
     fn allows(&self, kind: Kind, path: &Path) -> bool {
         let (policy, _) = self.over().unwrap();
         let Setting { home, workspace, .. } = self.setting.clone();
-        let context = Context { home, workspace, tmpdir: "/nonexistent".into(), terminal: None };
+        let context = Context {
+            home,
+            workspace,
+            tmpdir: "/nonexistent".into(),
+            terminal: None,
+            surroundings: crate::policy::services::Surroundings::default(),
+        };
         let placed: Vec<Placed> = expand(&policy, &context).unwrap();
         let path = crate::kernel::mounts::to_components(path);
         decide::path(&placed, policy.defaults, kind, &path).allow

@@ -265,6 +265,7 @@ mod tests {
             workspace: at.join("w"),
             tmpdir: at.join("t"),
             terminal: None,
+            surroundings: crate::policy::services::Surroundings::default(),
         };
         let placed = expand::expand(&policy, &context).unwrap();
         let found = find(&placed, policy.defaults, &MountTable::read(None).unwrap(), entries);

@@ -1,5 +1,6 @@
 //! What a user writes, and what the kernel gets: source, parse, check, expand, compile.
 
+mod abstracts;
 mod ceiling;
 pub mod check;
 mod compile;
@@ -32,6 +33,7 @@ pub mod preset;
 mod resolve;
 pub mod rule;
 pub mod schema;
+pub mod services;
 pub mod source;
 mod trie;
 mod tries;

@@ -3,7 +3,7 @@
 use super::check::{self, Problem, nearest};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::rule::{
-    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, VariableRule,
+    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
 };
 use super::source::{Place, Source};
 use super::{json, preset};
@@ -74,6 +74,15 @@ pub(super) fn limit(mut policy: Policy, source: Source) -> Result<Policy, Policy
     excepted(&source, &mut Vec::new(), &mut layers.presets);
     layers.read(&source);
     let ceiling = layers.finish()?;
+    if let Some((origin, _)) = ceiling.counting().next() {
+        return Err(origin
+            .place
+            .error(
+                "an amount in a layer that only narrows",
+                "leave it out here; a policy of the user's own can count",
+            )
+            .into());
+    }
     policy.numbered = ceiling.numbered;
     policy.ceilings.push(ceiling);
     Ok(policy)
@@ -181,20 +190,34 @@ impl Layers {
         let fail = |problem: Problem| place.error(problem.message, problem.help);
         match key {
             RuleKey::Files(key, kind, allow) => {
-                let patterns = check::path::parse(&text).map_err(fail)?;
+                let sockets = match kind {
+                    Kind::Connect => check::unix::parse(&text),
+                    _ => check::path::parse(&text).map(Sockets::Paths),
+                };
+                let (patterns, abstract_name, service) = match sockets.map_err(fail)? {
+                    Sockets::Paths(patterns) => (patterns, None, None),
+                    Sockets::Abstract(name) => (Vec::new(), Some(name), None),
+                    Sockets::Service(service) => (Vec::new(), None, Some(service)),
+                };
                 let origin = Origin { id, key, text, place };
-                self.policy.files.push(FileRule { origin, kind, allow, patterns });
+                let rule = FileRule { origin, kind, allow, patterns, abstract_name, service };
+                self.policy.files.push(rule);
             }
             RuleKey::Network(key, direction, allow) => {
+                let (what, max) = match direction {
+                    Direction::Out if allow => check::amount::split(&text).map_err(fail)?,
+                    _ => (text.as_str(), None),
+                };
                 let host = match direction {
-                    Direction::Out => check::address::parse_host(&text),
-                    Direction::In => check::address::parse_own(&text).map(Host::Net),
+                    Direction::Out => check::address::parse_host(what),
+                    Direction::In => check::address::parse_own(what).map(Host::Net),
                 };
                 let host = host.map_err(fail)?;
                 let origin = Origin { id, key, text, place };
                 match host {
                     Host::Net(target) => {
-                        self.policy.network.push(NetRule { origin, direction, allow, target });
+                        let rule = NetRule { origin, direction, allow, target, max };
+                        self.policy.network.push(rule);
                     }
                     Host::Name(pattern, ports, protocols) => self.policy.names.push(NameRule {
                         origin,
@@ -202,6 +225,7 @@ impl Layers {
                         pattern,
                         ports,
                         protocols,
+                        max,
                     }),
                 }
             }

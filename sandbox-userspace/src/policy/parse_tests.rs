@@ -383,8 +383,13 @@ fn the_default_preset_closes_secrets_and_opens_three_directories() {
         assert!(denied.contains(&secret), "{secret}");
     }
     assert!(!denied.iter().any(|text| text.contains(".gitconfig") || text.contains(".claude")));
-    let context =
-        Context { home: "/h".into(), workspace: "/w".into(), tmpdir: "/t".into(), terminal: None };
+    let context = Context {
+        home: "/h".into(),
+        workspace: "/w".into(),
+        tmpdir: "/t".into(),
+        terminal: None,
+        surroundings: crate::policy::services::Surroundings::default(),
+    };
     let placed = expand::expand(&policy, &context).unwrap();
     let read = |path: &str| {
         let path = to_components(Path::new(path));

@@ -2,6 +2,7 @@
 
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
+use super::services::Service;
 use super::source::{Place, Source};
 use ipnet::IpNet;
 use sandbox_common::Access;
@@ -108,6 +109,13 @@ impl Policy {
             Direction::Out => "network.allow",
             Direction::In => "network.listen",
         })
+    }
+
+    /// The rules of its own that count, and the most bytes that each lets pass.
+    pub fn counting(&self) -> impl Iterator<Item = (&Origin, u64)> {
+        let network = self.network.iter().map(|rule| (&rule.origin, rule.max));
+        let names = self.names.iter().map(|rule| (&rule.origin, rule.max));
+        network.chain(names).filter_map(|(origin, max)| Some((origin, max?)))
     }
 
     /// What a ceiling leaves where none of its rules speaks. A list of what is allowed is all that it
@@ -222,6 +230,17 @@ impl Origin {
     }
 }
 
+/// Unix sockets, as an entry of `network.unix` names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// By their paths: what the braces of one stand for, at least one.
+    Paths(Vec<Pattern>),
+    /// By an abstract name, without the leading zero.
+    Abstract(Vec<u8>),
+    /// Those of a service.
+    Service(Service),
+}
+
 /// One entry of the `allow` and `deny` lists of `files.*` and `network.unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRule {
@@ -231,8 +250,13 @@ pub struct FileRule {
     pub kind: Kind,
     /// Its verdict.
     pub allow: bool,
-    /// The places it speaks of: what its braces stand for, at least one.
+    /// The places it speaks of: what its braces stand for. None where it speaks of an abstract name or of a
+    /// service.
     pub patterns: Vec<Pattern>,
+    /// The abstract name of a unix socket that it speaks of, without the leading zero.
+    pub abstract_name: Option<Vec<u8>>,
+    /// The service of whose unix sockets it speaks.
+    pub service: Option<Service>,
 }
 
 /// One entry of the lists of `environment`.
@@ -283,6 +307,8 @@ pub enum Base {
     Workspace,
     /// `${TMPDIR}`.
     Tmpdir,
+    /// `${RUNTIME_DIR}`: the agent user's directory for sockets.
+    Runtime,
 }
 
 /// How much a rule covers.
@@ -305,6 +331,8 @@ pub struct NetRule {
     pub allow: bool,
     /// Where to, or where.
     pub target: Target,
+    /// The most bytes that it lets pass, `amount::UNLIMITED` where it only counts them; `None`: it does not.
+    pub max: Option<u64>,
 }
 
 /// One entry of `network.allow` or `network.deny` that names a host.
@@ -320,6 +348,8 @@ pub struct NameRule {
     pub ports: RangeInclusive<u16>,
     /// The protocols, at least one.
     pub protocols: &'static [Protocol],
+    /// As in [`NetRule`].
+    pub max: Option<u64>,
 }
 
 /// A name, or those beneath it.

@@ -121,7 +121,7 @@ struct Network {
     /// Name servers to ask instead of the host's: `ADDRESS[:PORT]`.
     #[schemars(default)]
     resolvers: Vec<String>,
-    /// Unix sockets by their path.
+    /// Unix sockets by their path, by `@` and their abstract name, or by the word of a service: `ssh-agent`.
     unix: Option<Lists>,
 }
 

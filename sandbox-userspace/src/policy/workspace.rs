@@ -88,8 +88,13 @@ pub fn check(dir: &Path, home: &Path, policy: &Policy) -> Result<PathBuf, Worksp
         return Err(WorkspaceError::Home { path, home });
     }
     let workspace = to_components(&path);
-    let context =
-        Context { home, workspace: path.clone(), tmpdir: std::env::temp_dir(), terminal: None };
+    let context = Context {
+        home,
+        workspace: path.clone(),
+        tmpdir: std::env::temp_dir(),
+        terminal: None,
+        surroundings: crate::policy::services::Surroundings::default(),
+    };
     let mut machine = expand::Machine::new(&context);
     let rules = policy.layers().flat_map(|layer| &layer.files);
     let closed = rules.filter(|rule| rule.kind == Kind::Read && !rule.allow);

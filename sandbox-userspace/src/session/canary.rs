@@ -18,7 +18,7 @@ use super::cgroup::{Cgroup, CgroupError, CgroupTree};
 use super::state::{Registry, StateError};
 use crate::engine::events::{DecodeError, Ring};
 use crate::engine::{EngineError, Share};
-use crate::policy::compiled::{CompiledPolicy, Edge, PortEntry, Prefix, Rule};
+use crate::policy::compiled::{AbstractEntry, CompiledPolicy, Edge, PortEntry, Prefix, Rule};
 use attempt::{
     Answer, CLOSED, EXEC_RULE, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, SHELF, WITHIN,
     WRITE_RULE,
@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox_common::Access;
 use sandbox_common::path::{Inherited, Node, Rights, Root, Said};
 use sandbox_common::subject::{Mode, Subject};
-use scratch::{Ports, Scratch};
+use scratch::{Ports, Scratch, Sockets};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -171,6 +171,13 @@ pub fn prove(
     Ok(report)
 }
 
+/// What the canary has at hand.
+struct Place {
+    scratch: Scratch,
+    ports: Ports,
+    sockets: Sockets,
+}
+
 fn prove_in(
     share: &mut Share,
     ring: &mut Ring,
@@ -178,12 +185,13 @@ fn prove_in(
     cell: &Cgroup,
 ) -> Result<CanaryReport, CanaryError> {
     let scratch = Scratch::make(&registry.scratch(share.owner()))?;
-    let ports = Ports::bind()?;
+    let (ports, sockets) = (Ports::bind()?, Sockets::bind(&scratch.dir)?);
+    let place = Place { scratch, ports, sockets };
     share.of_canary(cell.id)?;
-    let mut policy = policy(&scratch, &ports);
+    let mut policy = policy(&place);
     let (_, slot) = share.slots();
     let patterns = share.engine().publish(slot, &mut policy)?;
-    let report = admit(share, patterns, ring, registry, cell, &scratch, &ports);
+    let report = admit(share, patterns, ring, registry, cell, &place);
     let withdrawn = share.engine().withdraw(slot, &policy);
     let report = report?;
     withdrawn?;
@@ -200,8 +208,7 @@ fn admit(
     ring: &mut Ring,
     registry: &Registry,
     cell: &Cgroup,
-    scratch: &Scratch,
-    ports: &Ports,
+    place: &Place,
 ) -> Result<CanaryReport, CanaryError> {
     let (session, (_, slot)) = (share.number(), share.slots());
     let mode = Mode::Enforce as u32;
@@ -209,7 +216,7 @@ fn admit(
     share.engine().admit(cell.id, cell.parent, subject, &registry.hold()?)?;
     let observed = match share.attach((&cell.path, cell.id), PREFIX) {
         Ok(()) => {
-            let observed = observe(ring, session, cell, scratch, ports);
+            let observed = observe(ring, session, cell, place);
             let detached = share.detach(PREFIX);
             observed.and_then(|observed| Ok(detached.map(|()| observed)?))
         }
@@ -226,11 +233,11 @@ fn observe(
     ring: &mut Ring,
     session: u32,
     cell: &Cgroup,
-    scratch: &Scratch,
-    ports: &Ports,
+    place: &Place,
 ) -> Result<Observed, CanaryError> {
+    let Place { scratch, ports, sockets } = place;
     let before = scratch.stats()?;
-    let (answers, pid) = converse(cell, scratch, ports)?;
+    let (answers, pid) = converse(cell, place)?;
     let after = scratch.stats()?;
     let mut records = Vec::new();
     while let Some(record) = ring.next() {
@@ -257,6 +264,8 @@ fn observe(
         v6: ports.v6(),
         loopback6: ports.loopback6(),
         arrived: ports.arrived(),
+        names: sockets.names(),
+        arrived_unix: sockets.arrived(),
     })
 }
 
@@ -272,13 +281,10 @@ impl Drop for Caged {
 }
 
 /// Starts the canary in its cgroup, moves it out between its two stages; its answers and its pid.
-fn converse(
-    cell: &Cgroup,
-    scratch: &Scratch,
-    ports: &Ports,
-) -> Result<([Answer; 2], u32), CanaryError> {
+fn converse(cell: &Cgroup, place: &Place) -> Result<([Answer; 2], u32), CanaryError> {
     let procs = cell.path.join("cgroup.procs");
     let entrance = OpenOptions::new().write(true).open(&procs).map_err(step("open", &procs))?;
+    let Place { scratch, ports, sockets } = place;
     let file = scratch.dir.join(INHERITED);
     let inherited =
         OpenOptions::new().read(true).write(true).open(&file).map_err(step("open", &file))?;
@@ -291,6 +297,7 @@ fn converse(
         shelf: shelf.as_raw_fd(),
         v4: ports.v4(),
         v6: ports.v6(),
+        names: sockets.names(),
     };
     let mut command = Command::new(program);
     command
@@ -377,8 +384,10 @@ fn untraceable() -> bool {
     scope.is_ok_and(|scope| scope.trim() == "3")
 }
 
-/// Reads everywhere but `secret`, writes beneath `w`, runs all but one program, one port of this machine.
-fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
+/// Reads everywhere but `secret`, writes beneath `w`, runs all but one program, one port of this machine, one
+/// abstract name.
+fn policy(place: &Place) -> CompiledPolicy {
+    let Place { scratch, ports, sockets } = place;
     let node = |id: usize, edges, said: Said| {
         // Ids are small: a path has few components.
         Node { id: u32::try_from(id).unwrap_or(u32::MAX), edges, own: said, below: said }
@@ -432,6 +441,7 @@ fn policy(scratch: &Scratch, ports: &Ports) -> CompiledPolicy {
         net4: vec![Prefix { address: Ipv4Addr::LOCALHOST, bits: 32, set: 0 }],
         net6: vec![Prefix { address: Ipv6Addr::LOCALHOST, bits: 128, set: 1 }],
         ports: [both(0, ports.v4().0), both(1, ports.v6().0)].concat(),
+        abstracts: vec![AbstractEntry { name: sockets.names().0, rule: NET_RULE, allow: true }],
         rules: [
             (READ_RULE, "files.read.deny"),
             (WRITE_RULE, "files.write.allow"),

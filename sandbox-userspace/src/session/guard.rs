@@ -3,7 +3,7 @@
 use super::SessionId;
 use super::state::{Held, Registry};
 use crate::engine::events::{DecodeError, Record, Ring};
-use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Share};
+use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Passed, Share};
 use crate::policy::compiled::CompiledPolicy;
 use rustix::event::PollFlags;
 use std::collections::{BTreeSet, HashMap};
@@ -30,6 +30,8 @@ pub trait Guard {
     ) -> Result<bool, EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
+    /// What the rules that count have let pass.
+    fn passed(&self) -> Result<Vec<Passed>, EngineError>;
     /// Gives back all the rest. The engine itself where nobody needs it any more.
     fn remove(self: Box<Self>, held: &Held) -> Result<Option<Aside>, EngineError>;
 }
@@ -62,6 +64,10 @@ impl Guard for Share {
 
     fn lost(&self) -> Result<u64, EngineError> {
         self.lost()
+    }
+
+    fn passed(&self) -> Result<Vec<Passed>, EngineError> {
+        self.passed()
     }
 
     fn remove(self: Box<Self>, held: &Held) -> Result<Option<Aside>, EngineError> {

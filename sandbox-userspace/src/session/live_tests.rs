@@ -3,7 +3,7 @@ use super::super::mounts::{Changes, Follower, Plan, SharedTable};
 use super::super::request::ask;
 use super::super::state::{Entry, Held, tests::state};
 use super::*;
-use crate::engine::{Aside, EngineError};
+use crate::engine::{Aside, EngineError, Passed};
 use crate::kernel::mounts::{MountTable, to_components};
 use crate::policy::compiled::CompiledPolicy;
 use crate::policy::expand::expand;
@@ -46,6 +46,10 @@ impl Guard for Kept {
     }
     fn lost(&self) -> Result<u64, EngineError> {
         Ok(0)
+    }
+
+    fn passed(&self) -> Result<Vec<Passed>, EngineError> {
+        Ok(Vec::new())
     }
     fn remove(self: Box<Self>, _: &Held) -> Result<Option<Aside>, EngineError> {
         Ok(None)
@@ -100,6 +104,7 @@ fn machine() -> Machine {
         workspace: dir.join("w"),
         tmpdir: dir.join("tmp"),
         terminal: None,
+        surroundings: policy::services::Surroundings::default(),
     };
     let changes = Changes::open().unwrap();
     let table = MountTable::read(None).unwrap();

@@ -7,6 +7,7 @@ use super::leftovers;
 use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
 use crate::dns::parent::Resolver;
+use crate::engine::Passed;
 use crate::sinks::{Level, Output};
 use std::io;
 use std::path::PathBuf;
@@ -115,6 +116,15 @@ impl Resources {
                 None
             }
         }
+    }
+
+    /// What the rules that count have let pass.
+    pub fn passed(&self, output: &mut Output) -> Vec<Passed> {
+        let Some(Enforced { guard, .. }) = &self.enforced else { return Vec::new() };
+        guard.passed().unwrap_or_else(|error| {
+            output.notice(Level::Warning, &format!("cannot read what was counted: {error}"));
+            Vec::new()
+        })
     }
 
     /// Takes everything down. The session has no members. Each step that fails is told and does

@@ -236,6 +236,7 @@ fn finish(
         output.notice(Level::Warning, &format!("ending what still runs: {}", processes(count)));
     });
     let lost = resources.drain(output);
+    let passed = resources.passed(output);
     match members {
         Ok(()) => resources.take_down(&mut |text| output.notice(Level::Warning, &text)),
         Err(error) => {
@@ -246,7 +247,7 @@ fn finish(
         }
     }
     if let Ok(ending) = &outcome {
-        output.ended(&id, ending.code(), lost);
+        output.ended(&id, ending.code(), lost, &passed);
     }
     outcome.map(Ending::code)
 }

@@ -104,6 +104,11 @@ pub enum Target {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
     },
+    /// A unix socket with an abstract name.
+    Abstract {
+        /// The name, without the leading zero.
+        name: String,
+    },
     /// A name of a host.
     Name {
         /// The name.

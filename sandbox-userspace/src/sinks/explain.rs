@@ -56,12 +56,18 @@ impl Explainer {
             Record::Path { object, .. } => self.path(object),
             Record::Net { net, .. } => self.address(net),
             Record::Process { process, .. } => other(process),
+            Record::Unix { name, .. } => {
+                (Target::Abstract { name: text(name) }, format!("@{}", printable(name)))
+            }
             Record::Task { .. } | Record::Moved { .. } => (Target::Task, String::new()),
         };
         let rule = self.rule(header.rule);
         // A policy is UTF-8: it cannot name a path that is not.
         let exact = !matches!(record, Record::Path { object, .. } if !is_utf8(object));
-        let hint = exact.then(|| hint(header, access, &object, rule.as_ref())).flatten();
+        let hint = match record {
+            Record::Unix { name, .. } => abstract_hint(header, name),
+            _ => exact.then(|| hint(header, access, &object, rule.as_ref())).flatten(),
+        };
         let name = thread_name(&header.comm);
         Denial {
             time: self.time(header.time),
@@ -108,7 +114,8 @@ impl Explainer {
         }
     }
 
-    fn rule(&self, id: u32) -> Option<RuleRef> {
+    /// The rule of a number; `None` where that is 0.
+    pub fn rule(&self, id: u32) -> Option<RuleRef> {
         if id == 0 {
             return None;
         }
@@ -346,14 +353,19 @@ fn message(
     format!("{verdict} {what} by {}[{}]: {because}", printable(name), header.pid)
 }
 
-fn because(reason: u8, rule: Option<&RuleRef>) -> String {
-    let rule = rule.map(|rule| match rule {
+/// A rule for people.
+pub(super) fn rule_text(rule: &RuleRef) -> String {
+    match rule {
         RuleRef::Known(Rule { key, text, file, line, .. }) => {
             let (text, file) = (printable(text.as_bytes()), printable(file.as_bytes()));
             format!("{key} \"{text}\" ({file}:{line})")
         }
         RuleRef::Unknown { id } => format!("rule {id}"),
-    });
+    }
+}
+
+fn because(reason: u8, rule: Option<&RuleRef>) -> String {
+    let rule = rule.map(rule_text);
     let reason = match Reason::from_number(reason) {
         Some(Reason::Rule) => return rule.unwrap_or_else(|| "a rule".into()),
         Some(Reason::Default) => "no rule allows it".into(),
@@ -371,7 +383,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Outsider) => "that process is not of the session".into(),
         Some(Reason::Never) => "no session may do this".into(),
         Some(Reason::Moved) => "the task is not in its session's cgroup any more".into(),
-        Some(Reason::Foreign) => "the other socket has no path and is not of the session".into(),
+        Some(Reason::Foreign) => "the other socket has no name and is not of the session".into(),
         Some(Reason::CaseInsensitive) => {
             "in a directory without regard to case the name may be another that rules speak of"
                 .into()
@@ -384,6 +396,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Expired) => {
             "the answer that gave this address has expired: ask for the name again".into()
         }
+        Some(Reason::Spent) => "as many bytes have passed as its rule lets pass".into(),
         Some(Reason::Packet) => {
             "packets go where their socket connected to, by TCP or UDP, and by no other way".into()
         }
@@ -437,6 +450,12 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
         }
         _ => None,
     }
+}
+
+/// What would allow a unix socket with this abstract name: a rule that denies it names it itself.
+fn abstract_hint(header: &Header, name: &[u8]) -> Option<Hint> {
+    let unnamed = Reason::from_number(header.reason) == Some(Reason::Default) && !name.is_empty();
+    unnamed.then(|| Hint { key: "network.unix.allow".into(), add: check::unix::spelled_out(name) })
 }
 
 /// Whether a rule speaks of just this address.

@@ -9,9 +9,11 @@ pub mod terminal;
 
 use crate::dns::message::Word;
 use crate::dns::parent::Heard;
+use crate::engine::Passed;
 use crate::engine::events::{DecodeError, Record};
+use crate::policy::check::amount::UNLIMITED;
 use crate::session::SessionId;
-use denial::{Denial, Moved};
+use denial::{Denial, Moved, RuleRef};
 use explain::Explainer;
 use serde::Serialize;
 use std::io;
@@ -69,6 +71,23 @@ pub struct SessionEvent {
     /// When ended: denials that could not be reported; absent where that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
+    /// When ended: what the rules that count have let pass.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<Traffic>,
+}
+
+/// What a rule has let pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// The rule.
+    pub rule: RuleRef,
+    /// Bytes sent, headers included.
+    pub sent: u64,
+    /// Bytes received by TCP.
+    pub received: u64,
+    /// The most of both together; absent where they are only counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
 }
 
 /// State of a session in a [`SessionEvent`].
@@ -211,11 +230,22 @@ impl Output {
             exit: None,
             denials: None,
             lost: None,
+            passed: Vec::new(),
         }));
     }
 
+    fn traffic(&self, Passed { rule, count }: &Passed) -> Traffic {
+        let known = self.explainer.as_ref().and_then(|explainer| explainer.rule(*rule));
+        Traffic {
+            rule: known.unwrap_or(RuleRef::Unknown { id: *rule }),
+            sent: count.sent,
+            received: count.received,
+            max: Some(count.max).filter(|max| *max != UNLIMITED),
+        }
+    }
+
     /// The session's command has ended; all its records were given to [`record`](Self::record).
-    pub fn ended(&mut self, session: &SessionId, exit: u8, lost: Option<u64>) {
+    pub fn ended(&mut self, session: &SessionId, exit: u8, lost: Option<u64>, passed: &[Passed]) {
         if self.undecoded > 1 {
             let text = format!("{} denials could not be shown", self.undecoded);
             self.notice(Level::Warning, &text);
@@ -236,6 +266,7 @@ impl Output {
             exit: Some(exit),
             denials: Some(self.denials),
             lost,
+            passed: passed.iter().map(|passed| self.traffic(passed)).collect(),
         }));
     }
 
@@ -293,7 +324,7 @@ mod tests {
         for _ in 0..3 {
             output.record(Err(DecodeError { len: 7, what: "too short" }));
         }
-        output.ended(&id, 3, Some(2));
+        output.ended(&id, 3, Some(2), &[]);
         let lines = lines.borrow();
         assert_eq!(lines.len(), 4, "{lines:?}");
         assert!(lines[0].contains("event record of 7 bytes: too short"));

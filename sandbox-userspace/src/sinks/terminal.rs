@@ -2,7 +2,9 @@
 
 use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::printable;
-use super::{Event, Level, Notice, SessionEvent, SessionState, Sink};
+use super::explain::rule_text;
+use super::{Event, Level, Notice, SessionEvent, SessionState, Sink, Traffic};
+use crate::policy::check::amount::shown;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use rustix::termios::OutputModes;
@@ -86,6 +88,15 @@ impl<W: Write> Terminal<W> {
     fn session(&mut self, event: &SessionEvent) -> io::Result<()> {
         if event.state == SessionState::Started {
             return Ok(());
+        }
+        for Traffic { rule, sent, received, max } in &event.passed {
+            let most = max.map(|max| format!(" of {}", shown(max))).unwrap_or_default();
+            let rule = rule_text(rule);
+            self.line(&format!(
+                "{} sent, {} received{most} by {rule}",
+                shown(*sent),
+                shown(*received)
+            ))?;
         }
         let exit = event.exit.map_or_else(|| "unknown".into(), |code| code.to_string());
         let lost = event.lost.map_or_else(|| "unknown".into(), |lost| lost.to_string());
@@ -212,6 +223,7 @@ mod tests {
             exit: Some(0),
             denials: Some(denials),
             lost: Some(0),
+            passed: Vec::new(),
         })
     }
 

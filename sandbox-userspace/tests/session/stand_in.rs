@@ -5,7 +5,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use sandbox_common::Access;
 use sandbox_common::event::{Header, Hook, Kind, Reason};
 use sandbox_userspace::engine::events::{DecodeError, Object, Record};
-use sandbox_userspace::engine::{Aside, EngineError};
+use sandbox_userspace::engine::{Aside, EngineError, Passed};
 use sandbox_userspace::policy::compiled::CompiledPolicy;
 use sandbox_userspace::session::SessionId;
 use sandbox_userspace::session::cgroup::Cgroup;
@@ -192,6 +192,10 @@ impl Guard for Log {
 
     fn lost(&self) -> Result<u64, EngineError> {
         Ok(0)
+    }
+
+    fn passed(&self) -> Result<Vec<Passed>, EngineError> {
+        Ok(Vec::new())
     }
 
     fn remove(self: Box<Self>, _held: &Held) -> Result<Option<Aside>, EngineError> {

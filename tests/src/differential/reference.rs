@@ -73,6 +73,7 @@ pub(crate) fn resolved(policy: &str, workspace: &Path) -> Result<Rules, String> 
         workspace: workspace.into(),
         tmpdir: "/tmp/of-the-session".into(),
         terminal: None,
+        surroundings: sandbox_userspace::policy::services::Surroundings::default(),
     };
     let policy = load_text("policy", policy.to_owned()).map_err(|error| error.to_string())?;
     let placed = expand(&policy, &context).map_err(|error| error.to_string())?;

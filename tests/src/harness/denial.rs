@@ -35,6 +35,7 @@ enum Object {
         port: u64,
         protocol: &'static str,
     },
+    Abstract(String),
     Task,
     Any,
 }
@@ -52,6 +53,8 @@ pub(crate) enum Why {
     Above(&'static str, &'static str, String),
     /// A rule made for the workspace: key and text.
     Workspace(&'static str, String),
+    /// As many bytes have passed as this rule of the test's own policy lets pass: key and text.
+    Spent(&'static str, String),
     /// One of these reasons, whatever the rule.
     Reason(&'static [&'static str]),
 }
@@ -110,6 +113,11 @@ impl Denial {
     pub(crate) fn address(self, to: SocketAddr, protocol: &'static str) -> Self {
         let (address, port) = (to.ip().to_string(), to.port().into());
         Self { object: Object::Address { address, port, protocol }, ..self }
+    }
+
+    /// A unix socket with an abstract name.
+    pub(crate) fn abstract_name(self, name: &str) -> Self {
+        Self { object: Object::Abstract(name.to_owned()), ..self }
     }
 
     pub(crate) fn task(self) -> Self {
@@ -177,6 +185,9 @@ impl Denial {
         let right = match &self.object {
             Object::Any => true,
             Object::Task => object["kind"] == "task",
+            Object::Abstract(name) => {
+                object["kind"] == "abstract" && object["name"] == name.as_str()
+            }
             Object::Path(paths) => object["kind"] == "path" && paths.iter().any(|p| p == path),
             Object::Beneath(start) => object["kind"] == "path" && path.starts_with(start.as_str()),
             Object::Device { path: wanted, major, minor } => {
@@ -201,6 +212,12 @@ impl Denial {
         let message = event["message"].as_str().unwrap_or_default();
         let right = match &self.why {
             Why::Reason(reasons) => reasons.contains(&reason),
+            Why::Spent(key, text) => {
+                reason == "spent"
+                    && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && message.contains(text.as_str())
+            }
             Why::Default => reason == "default" && rule.is_null(),
             Why::Preset(key, start) => {
                 reason == "rule"

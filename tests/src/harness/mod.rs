@@ -12,6 +12,7 @@ mod policy;
 mod session;
 mod traces;
 mod upstream;
+mod wire;
 
 pub(crate) use attack::{
     Attack, bystander_is_free, bystander_is_free_beside_a_session, member_changes_nothing,
@@ -26,6 +27,7 @@ pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use traces::{Traces, cgroup_root};
 pub(crate) use upstream::{Stands, Upstream};
+pub(crate) use wire::Wire;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;

@@ -34,6 +34,7 @@ pub(crate) struct Runner {
     events_file: PathBuf,
     papers: PathBuf,
     arguments: Vec<String>,
+    variables: Vec<(&'static str, String)>,
     program: PathBuf,
     pub(crate) home: String,
     stderr: Option<File>,
@@ -59,6 +60,7 @@ impl Runner {
             events_file,
             papers,
             arguments: Vec::new(),
+            variables: Vec::new(),
             program: sandbox(),
             home: HOME.to_owned(),
             stderr: None,
@@ -68,6 +70,12 @@ impl Runner {
     /// More options for `sandbox run`.
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.arguments.extend(options.iter().map(ToString::to_string));
+        self
+    }
+
+    /// A variable of whoever starts the session.
+    pub(crate) fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((name, value.into()));
         self
     }
 
@@ -98,7 +106,8 @@ impl Runner {
             .arg("--")
             .args(words)
             .current_dir(self.workspace.path())
-            .env("HOME", &self.home);
+            .env("HOME", &self.home)
+            .envs(self.variables.iter().map(|(name, value)| (*name, value)));
         command
     }
 

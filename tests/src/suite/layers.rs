@@ -320,7 +320,13 @@ fn explained() -> anyhow::Result<()> {
     let setting = Setting::new(Path::new(HOME), 0, w.path(), Some(&named));
     let (opened, _) = layers::over(opened, &setting)?;
     let (home, workspace) = (HOME.into(), w.path().to_owned());
-    let context = Context { home, workspace, tmpdir: "/nonexistent".into(), terminal: None };
+    let context = Context {
+        home,
+        workspace,
+        tmpdir: "/nonexistent".into(),
+        terminal: None,
+        surroundings: policy::services::Surroundings::default(),
+    };
     let table = MountTable::read(None)?;
     let asked = Asked::new(&opened, &context, &table)?;
     let (mut counts, mut problems) = ([[0_u32; 2]; 2], Vec::new());

@@ -81,6 +81,7 @@ impl Host {
             workspace: ground.workspace().path().into(),
             tmpdir: tempdir::path(&id),
             terminal: None,
+            surroundings: policy::services::Surroundings::default(),
         };
         let text = Policy::preset().read_deny(secret.to_string()).write().text;
         let written = policy::load_text("many.toml", text)?;

@@ -31,6 +31,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("network::protocol_address_and_ports_count", narrow),
         trial("network::port_ranges_end_where_they_say", ranges),
         trial("network::denials_lie_within_what_is_allowed", denials),
+        trial("network::rules_let_no_more_pass_than_they_say", amounts),
         trial("network::packets_go_where_their_socket_connected_to", ways_by),
     ]
 }
@@ -375,4 +376,59 @@ fn ways_by() -> anyhow::Result<()> {
         must_arrive(&mut session, "the same without options", &plain, &service)?;
     }
     session.finish()
+}
+
+/// Bytes of an IPv4 datagram of the probe: headers and what it says. And of the least connection: four segments.
+const DATAGRAM: u64 = 20 + 8 + 5;
+const CONNECTION: u64 = 150;
+
+fn amounts() -> anyhow::Result<()> {
+    let ground = Ground::new("amounts")?;
+    let (tcp, udp, counted) = (Service::new(V4)?, Service::new(V4)?, Service::new(V6)?);
+    let most = DATAGRAM + 1;
+    let rules = [
+        format!("127.0.0.1:{}/tcp max {CONNECTION}B", tcp.port()),
+        format!("127.0.0.1:{}/udp max {most}B", udp.port()),
+        format!("[::1]:{} count", counted.port()),
+    ];
+    let policy = rules.iter().fold(Policy::preset(), |policy, rule| policy.connect(rule));
+    let mut session = Session::start(&ground, &policy)?;
+    let spent = |to: &Service, protocol, rule: &str| {
+        Denial::by(&HOOKS)
+            .access("connect")
+            .address(to.address, protocol)
+            .because(Why::Spent("network.allow", rule.to_owned()))
+    };
+    let send = |to: &Service| Operation::Udp { address: to.address, way: UdpWay::Sendto };
+    let connect = |to: &Service| Operation::Tcp { address: to.address };
+
+    // The first and the second find less than the rule's amount passed, the third does not.
+    for _ in 0..2 {
+        must_arrive(&mut session, "a datagram within the amount", &send(&udp), &udp)?;
+    }
+    let denial = spent(&udp, "udp", &rules[1]);
+    must_be_refused(&mut session, "a datagram beyond it", &send(&udp), &udp, &denial)?;
+    must_arrive(&mut session, "a connection within the amount", &connect(&tcp), &tcp)?;
+    let denial = spent(&tcp, "tcp", &rules[0]);
+    must_be_refused(&mut session, "a connection beyond it", &connect(&tcp), &tcp, &denial)?;
+    // Who only counts lets everything pass.
+    for _ in 0..3 {
+        must_arrive(&mut session, "a datagram that is counted", &send(&counted), &counted)?;
+    }
+    let events = session.events().clone();
+    session.finish()?;
+    let ended = events.all().into_iter().find(|event| event["state"] == "ended");
+    let passed = ended.map(|event| event["passed"].clone()).unwrap_or_default();
+    let sent = |rule: &str| {
+        let of_rule = |entry: &&serde_json::Value| entry["rule"]["text"] == rule;
+        passed.as_array().and_then(|all| all.iter().find(of_rule)?["sent"].as_u64())
+    };
+    // IPv6 has twenty bytes more.
+    let expected = [None, Some(2 * DATAGRAM), Some(3 * (DATAGRAM + 20))];
+    for (rule, expected) in rules.iter().zip(expected) {
+        let found = sent(rule);
+        let right = expected.map_or(found >= Some(CONNECTION), |_| found == expected);
+        anyhow::ensure!(right, "{rule}: {found:?} sent instead of {expected:?}: {passed}");
+    }
+    Ok(())
 }

@@ -2,9 +2,9 @@
 
 use super::FAILURE;
 use super::look::{Look, Where, look};
-use crate::policy::check::address;
+use crate::policy::check::{address, unix};
 use crate::policy::explain::{Answer, Asked, Change, Named, Object, Wish};
-use crate::policy::rule::{Host, Kind, Protocol};
+use crate::policy::rule::{Host, Kind, Protocol, Sockets};
 use crate::sinks::escape::printable;
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ const DENIED: u8 = 1;
 
 #[derive(Args, Debug)]
 pub(super) struct ExplainArgs {
-    /// A file, directory or unix socket, or an address or name with its port: `10.0.0.1:443`,
+    /// A file, directory or unix socket (`@NAME` for an abstract one), or an address or name with its port: `10.0.0.1:443`,
     /// `[::1]:80/udp`, `api.example.com:443`
     object: OsString,
     /// What would be done to it; all that can be done to it without this
@@ -85,6 +85,7 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
             }
             Object::Name(name, port) => format!("{name}:{port}"),
             Object::Path(path) => printable(&path.join(&b'/')),
+            Object::Abstract(name) => format!("@{}", printable(name)),
         };
         let ask = |protocol: &Protocol| Line {
             access: AccessName::Connect,
@@ -92,6 +93,11 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
             answer: asked.explain(&object, Wish::Reach(*protocol)),
         };
         return Ok((shown, protocols.iter().map(ask).collect()));
+    }
+    if let Some(object) = an_abstract_name(&args.object)? {
+        let answer = asked.explain(&object, Wish::File(Kind::Connect));
+        let line = Line { access: AccessName::Connect, protocol: None, answer };
+        return Ok((args.object.to_string_lossy().into_owned(), vec![line]));
     }
     let path = a_path(&args.object, look)?;
     let resolved = Asked::resolve(&path)
@@ -136,12 +142,27 @@ fn an_address(text: &OsStr) -> Option<(Object, &'static [Protocol])> {
     single.then(|| (Object::Address(target.net.addr(), port), target.protocols))
 }
 
+/// An abstract name of a unix socket, as rules write it; what is there as a file is a file.
+fn an_abstract_name(text: &OsStr) -> Result<Option<Object>, String> {
+    let named = text.to_str().filter(|text| text.starts_with('@'));
+    let Some(text) = named.filter(|text| Path::new(text).symlink_metadata().is_err()) else {
+        return Ok(None);
+    };
+    match unix::parse(text) {
+        Ok(Sockets::Abstract(name)) => Ok(Some(Object::Abstract(name))),
+        Ok(_) => Ok(None),
+        Err(problem) => Err(format!("{}: {}", problem.message, problem.help)),
+    }
+}
+
 /// A path, from where rules begin too; relative ones from the current directory.
 fn a_path(text: &OsStr, look: &Look) -> Result<PathBuf, String> {
+    let runtime = look.context.surroundings.runtime_dir();
     let begins = [
         ("~", &look.context.home),
         ("${WORKSPACE}", &look.context.workspace),
         ("${TMPDIR}", &look.context.tmpdir),
+        ("${RUNTIME_DIR}", &runtime),
     ];
     for (begin, base) in begins {
         let rest = text.as_bytes().strip_prefix(begin.as_bytes());

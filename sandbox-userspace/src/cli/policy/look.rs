@@ -3,6 +3,7 @@
 use crate::kernel::mounts::MountTable;
 use crate::policy::diagnostic::{Diagnostic, Severity};
 use crate::policy::layers::{self, Setting};
+use crate::policy::services::Surroundings;
 use crate::policy::{self, Context, Policy, PolicyError, workspace, worktree};
 use crate::session::user::User;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,9 @@ pub(in crate::cli) fn look_as(at: &Where, user: &User) -> Result<Look, PolicyErr
     over(&policy)?;
     // A session makes its temporary directory itself; this one stands for it.
     let tmpdir = std::env::temp_dir().join("sandbox-check");
-    let context = Context { home: user.home.clone(), workspace, tmpdir, terminal: None };
+    let surroundings = Surroundings::own(user.uid);
+    let context =
+        Context { home: user.home.clone(), workspace, tmpdir, terminal: None, surroundings };
     let (policy, refusal) = worktree::extend(policy, &context, user.uid)?;
     let table = MountTable::read(None).map_err(|error| {
         Diagnostic::file("/proc/self/mountinfo", error.to_string(), "mount /proc")

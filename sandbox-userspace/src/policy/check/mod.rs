@@ -1,9 +1,11 @@
 //! The grammars of rules: what a string in a policy may say.
 
 pub mod address;
+pub mod amount;
 mod braces;
 pub mod name;
 pub mod path;
+pub mod unix;
 pub mod variable;
 
 /// Why a string is no rule.

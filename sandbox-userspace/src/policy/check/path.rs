@@ -1,4 +1,4 @@
-//! Paths: absolute, or from `~`, `${WORKSPACE}`, `${TMPDIR}`, or from `**`; with wildcards.
+//! Paths: absolute, or from `~`, `${WORKSPACE}`, `${TMPDIR}`, `${RUNTIME_DIR}`, or from `**`; with wildcards.
 
 use super::super::glob::{ANY, Atom, Glob};
 use super::super::rule::{Base, Pattern, Scope, Step};
@@ -6,7 +6,8 @@ use super::{Problem, braces, nearest};
 use sandbox_common::path::{LONG_NAME, RULE_DEPTH};
 
 /// The variables a path may start with.
-const VARIABLES: [(&str, Base); 2] = [("WORKSPACE", Base::Workspace), ("TMPDIR", Base::Tmpdir)];
+const VARIABLES: [(&str, Base); 3] =
+    [("WORKSPACE", Base::Workspace), ("TMPDIR", Base::Tmpdir), ("RUNTIME_DIR", Base::Runtime)];
 /// Characters that have a meaning; a backslash before one takes it literally.
 const SPECIAL: &[char] = &['*', '?', '[', ']', '{', '}', '\\', '$', ',', '-', '!'];
 
@@ -111,7 +112,7 @@ fn base(text: &str) -> Result<(Base, &str), Problem> {
             let names = VARIABLES.map(|(known, _)| known);
             let help = match nearest(name, &names) {
                 Some(known) => format!("did you mean `${{{known}}}`?"),
-                None => "`${WORKSPACE}` and `${TMPDIR}` are known; environment variables are not expanded".to_owned(),
+                None => "`${WORKSPACE}`, `${TMPDIR}` and `${RUNTIME_DIR}` are known; environment variables are not expanded".to_owned(),
             };
             return Err(Problem::new(format!("unknown variable `${{{name}}}`"), help));
         };

@@ -63,6 +63,7 @@ impl Machine {
             workspace: self.at("tree"),
             tmpdir: self.at("tmp"),
             terminal: None,
+            surroundings: crate::policy::services::Surroundings::default(),
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum Class {
     /// Kinds of sockets.
     #[serde(rename = "network.sockets")]
     NetworkSockets,
-    /// Services by their unix sockets.
+    /// Unix sockets of others, by path and by abstract name.
     #[serde(rename = "network.unix")]
     NetworkUnix,
     /// Signals to other processes.
@@ -143,12 +143,14 @@ pub(super) enum Act {
     UdpConnect(To, Port),
     UdpSend(To, Port),
     RawSocket,
+    /// Connects to a stream socket.
+    UnixConnect(&'static str),
+    /// Sends to a datagram socket.
+    UnixSend(&'static str),
+    /// Sends to a datagram socket with an abstract name.
+    AbstractSend(Port),
     /// Makes a UDP socket.
     Socket,
-    /// Connects to the stream socket there.
-    UnixConnect(&'static str),
-    /// Sends a datagram to the socket there.
-    UnixSend(&'static str),
     /// Runs the file of that name on the shelf, which is no program.
     Execute(&'static str),
     /// Sets the inode's flags.
@@ -178,7 +180,7 @@ pub(super) enum Whom {
     Outsider,
 }
 
-/// Which of two ports.
+/// Which of two ports, or of two abstract names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
     /// The policy allows it.
@@ -236,13 +238,11 @@ pub(super) const SHELF: &str = "shelf/";
 pub(super) const OPEN: &str = "shelf/open";
 /// The file there that may not.
 pub(super) const CLOSED: &str = "shelf/closed";
-/// The stream socket that exists in the canary's directory and in `w`.
-pub(super) const STREAM: &str = "stream";
-/// The datagram socket that exists there.
-pub(super) const DATAGRAM: &str = "datagram";
 /// Files that exist in the canary's directory and in `w`.
 pub(super) const FILES: &[&str] =
     &[SECRET, INHERITED, "open", "unlink", "rename", "cross", "link", "truncate", "chmod", "chown"];
+/// Unix sockets, a listening stream and a datagram one, that are bound in both places.
+pub(super) const SOCKETS: [&str; 2] = ["stream", "datagram"];
 /// The directory that exists in both places.
 pub(super) const DIRECTORY: &str = "rmdir";
 
@@ -339,13 +339,15 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("udp send", NetworkUdp, Act::UdpSend(To::V4, Other), &[Hook::Sendmsg4], Access::CONNECT, DEFAULT, &[]),
         pass("udp socket", NetworkSockets, Act::Socket),
         deny("raw socket", NetworkSockets, Act::RawSocket, &[Hook::SocketCreate], Access::CONNECT, DEFAULT, &[]),
+        pass("unix connect within", NetworkUnix, Act::UnixConnect("w/stream")),
+        deny("unix connect", NetworkUnix, Act::UnixConnect("stream"), &[Hook::UnixStreamConnect], Access::CONNECT, DEFAULT, &["stream"]),
+        pass("unix send within", NetworkUnix, Act::UnixSend("w/datagram")),
+        deny("unix send", NetworkUnix, Act::UnixSend("datagram"), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &["datagram"]),
+        pass("abstract send allowed", NetworkUnix, Act::AbstractSend(Allowed)),
+        deny("abstract send", NetworkUnix, Act::AbstractSend(Other), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &[]),
         deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
         pass("run", FilesExecute, Act::Execute(OPEN)),
         deny("run denied", FilesExecute, Act::Execute(CLOSED), &[Hook::FileOpen], Access::EXECUTE, Some(EXEC_RULE), &[CLOSED]),
-        pass("unix stream within", NetworkUnix, Act::UnixConnect("w/stream")),
-        deny("unix stream outside", NetworkUnix, Act::UnixConnect(STREAM), &[Hook::UnixStreamConnect], Access::CONNECT, DEFAULT, &[STREAM]),
-        pass("unix datagram within", NetworkUnix, Act::UnixSend("w/datagram")),
-        deny("unix datagram outside", NetworkUnix, Act::UnixSend(DATAGRAM), &[Hook::UnixMaySend], Access::CONNECT, DEFAULT, &[DATAGRAM]),
         pass("signal own process", ProcessesSignal, Act::Signal(Whom::Own)),
         deny("signal another process", ProcessesSignal, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
         pass("read own environment", ProcessesTrace, Act::Environment(Whom::Own)),
@@ -378,6 +380,8 @@ pub(super) struct Orders {
     pub(super) v4: (u16, u16),
     /// Ports of `::1`.
     pub(super) v6: (u16, u16),
+    /// Abstract names, without the leading zero: allowed, other.
+    pub(super) names: (Vec<u8>, Vec<u8>),
 }
 
 /// What the canary answers, one line of JSON for the attempts before the move, one for those after.

@@ -5,7 +5,9 @@ use super::calls;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mount;
-use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{
+    self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
+};
 use rustix::process::{self, Pid};
 use std::ffi::CString;
 use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
@@ -114,12 +116,17 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).map(drop)
         }
         Act::UnixConnect(name) => {
-            let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-            net::connect(&socket, &net::SocketAddrUnix::new(at(name))?)
+            let socket = unix(SocketType::STREAM)?;
+            net::connect(&socket, &SocketAddrUnix::new(at(name))?)
         }
         Act::UnixSend(name) => {
-            let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
-            let to = net::SocketAddrUnix::new(at(name))?;
+            let (socket, to) = (unix(SocketType::DGRAM)?, SocketAddrUnix::new(at(name))?);
+            net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
+        }
+        Act::AbstractSend(port) => {
+            let (allowed, other) = &orders.names;
+            let name = if port == Port::Allowed { allowed } else { other };
+            let (socket, to) = (unix(SocketType::DGRAM)?, SocketAddrUnix::new_abstract_name(name)?);
             net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
         }
         Act::Execute(name) => execute(orders.shelf, name.strip_prefix(SHELF).unwrap_or(name)),
@@ -149,6 +156,10 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
         Act::Log => calls::log(),
         Act::CloneInto => calls::clone_into(&orders.cgroup),
     }
+}
+
+fn unix(kind: SocketType) -> Result<OwnedFd> {
+    net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
 fn socket(to: To, kind: SocketType) -> Result<OwnedFd> {

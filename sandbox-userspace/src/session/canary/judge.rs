@@ -42,6 +42,10 @@ pub(super) struct Observed {
     pub(super) loopback6: bool,
     /// Datagrams came through to the allowed port, to any other.
     pub(super) arrived: (bool, bool),
+    /// Abstract names of unix sockets, without the leading zero: allowed, other.
+    pub(super) names: (Vec<u8>, Vec<u8>),
+    /// The same of unix sockets.
+    pub(super) arrived_unix: (bool, bool),
 }
 
 /// How one attempt ended.
@@ -67,8 +71,13 @@ pub(super) fn judge(observed: &Observed) -> CanaryReport {
                     }
                 }
             }
-            if *class == Class::NetworkUdp && outcome == Outcome::Enforced {
-                let why = match observed.arrived {
+            let arrived = match class {
+                Class::NetworkUdp => Some(observed.arrived),
+                Class::NetworkUnix => Some(observed.arrived_unix),
+                _ => None,
+            };
+            if let Some(arrived) = arrived.filter(|_| outcome == Outcome::Enforced) {
+                let why = match arrived {
                     (true, false) => None,
                     (false, _) => Some("no datagram arrived where they are allowed"),
                     (true, true) => Some("a datagram arrived where none is allowed"),
@@ -181,6 +190,9 @@ impl Observed {
                 self.compare_object(object, objects)
             }
             (Record::Process { process, .. }, None, []) => self.compare_parent(process),
+            (Record::Unix { name, .. }, None, []) if matches!(act, Act::AbstractSend(_)) => {
+                same("abstract name", name, &self.names.1)
+            }
             (Record::Task { .. }, None, []) => Ok(()),
             _ => Err("it speaks of another kind of object".into()),
         }

@@ -1,7 +1,7 @@
 //! What the canary needs of the machine: a directory of files, a file system to run programs from, and
 //! ports. All of it vanishes on drop.
 
-use super::attempt::{CLOSED, DATAGRAM, DIRECTORY, FILES, OPEN, SHELF, STREAM, WITHIN};
+use super::attempt::{CLOSED, DIRECTORY, FILES, OPEN, SHELF, SOCKETS, WITHIN};
 use super::judge::Stat;
 use super::{CanaryError, step};
 use crate::kernel::mounts::{MountTable, to_components};
@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,6 @@ pub(super) struct Scratch {
     /// Its superblock, and the names from that one's root.
     pub(super) place: (u32, Vec<Vec<u8>>),
     pub(super) shelf: Shelf,
-    /// Nobody answers; that they are there is enough.
-    services: Vec<(UnixListener, UnixDatagram)>,
 }
 
 /// A file system with two files that are meant to be run. It is mounted nowhere: `/run`, where the
@@ -78,8 +77,7 @@ impl Scratch {
         DirBuilder::new().mode(0o700).create(dir).map_err(step("create", dir))?;
         // From here on dropping removes it.
         let shelf = Shelf::make().map_err(step("make a tmpfs for", dir))?;
-        let (place, services) = ((0, Vec::new()), Vec::new());
-        let mut scratch = Self { dir: dir.to_path_buf(), place, shelf, services };
+        let mut scratch = Self { dir: dir.to_path_buf(), place: (0, Vec::new()), shelf };
         for place in [dir.to_path_buf(), dir.join(WITHIN)] {
             DirBuilder::new().recursive(true).create(&place).map_err(step("create", &place))?;
             for name in FILES {
@@ -88,11 +86,6 @@ impl Scratch {
             }
             let directory = place.join(DIRECTORY);
             fs::create_dir(&directory).map_err(step("create", &directory))?;
-            let [stream, datagram] = [STREAM, DATAGRAM].map(|name| place.join(name));
-            scratch.services.push((
-                UnixListener::bind(&stream).map_err(step("listen at", &stream))?,
-                UnixDatagram::bind(&datagram).map_err(step("listen at", &datagram))?,
-            ));
         }
         let real = fs::canonicalize(dir).map_err(step("resolve", dir))?;
         scratch.place = MountTable::read(None)?
@@ -125,6 +118,60 @@ impl Drop for Scratch {
         // Nothing more can be done about a failure here; the next canary of this id tries again.
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Unix sockets: in the canary's directory and with abstract names.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// Where nothing may arrive, and where it must.
+    closed: (UnixListener, [UnixDatagram; 2]),
+    open: (UnixListener, [UnixDatagram; 2]),
+    names: (Vec<u8>, Vec<u8>),
+}
+
+impl Sockets {
+    pub(super) fn bind(dir: &Path) -> Result<Self, CanaryError> {
+        let bind = |place: PathBuf| {
+            let [stream, datagram] = SOCKETS.map(|name| place.join(name));
+            let listener = UnixListener::bind(&stream).map_err(step("bind", &stream))?;
+            let at_path = UnixDatagram::bind(&datagram).map_err(step("bind", &datagram))?;
+            let (named, name) = abstract_socket().map_err(step("bind a unix socket in", &place))?;
+            for set in [
+                listener.set_nonblocking(true),
+                at_path.set_nonblocking(true),
+                named.set_nonblocking(true),
+            ] {
+                set.map_err(step("set up a unix socket in", &place))?;
+            }
+            Ok::<_, CanaryError>(((listener, [at_path, named]), name))
+        };
+        let (closed, other) = bind(dir.to_path_buf())?;
+        let (open, allowed) = bind(dir.join(WITHIN))?;
+        Ok(Self { closed, open, names: (allowed, other) })
+    }
+
+    /// Abstract names, without the leading zero: allowed, other.
+    pub(super) fn names(&self) -> (Vec<u8>, Vec<u8>) {
+        self.names.clone()
+    }
+
+    /// Whether something came to all that are open, and to one that is closed.
+    pub(super) fn arrived(&self) -> (bool, bool) {
+        let came = |socket: &UnixDatagram| socket.recv(&mut [0; 64]).is_ok();
+        let (listener, datagrams) = &self.open;
+        let open = listener.accept().is_ok() && datagrams.iter().all(came);
+        let (listener, datagrams) = &self.closed;
+        (open, listener.accept().is_ok() || datagrams.iter().any(came))
+    }
+}
+
+/// A datagram socket with an abstract name that the kernel chooses, and that name.
+fn abstract_socket() -> io::Result<(UnixDatagram, Vec<u8>)> {
+    let socket = UnixDatagram::unbound()?;
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new_unnamed())?;
+    let address = socket.local_addr()?;
+    let name = address.as_abstract_name().ok_or(io::ErrorKind::AddrNotAvailable)?.to_vec();
+    Ok((socket, name))
 }
 
 /// Sockets of this machine, bound so that nobody else answers on their ports.

@@ -2,8 +2,14 @@ use super::*;
 use attempt::ATTEMPTS;
 use std::collections::HashMap;
 
+fn place(dir: &Path) -> Place {
+    let scratch = Scratch::fill(&dir.join("canary")).unwrap();
+    let sockets = Sockets::bind(&scratch.dir).unwrap();
+    Place { scratch, ports: Ports::bind().unwrap(), sockets }
+}
+
 /// Both stages in this process, which nothing confines.
-fn unconfined(scratch: &Scratch, ports: &Ports) -> [Answer; 2] {
+fn unconfined(Place { scratch, ports, sockets }: &Place) -> [Answer; 2] {
     let file = OpenOptions::new().read(true).write(true).open(scratch.dir.join(INHERITED)).unwrap();
     let orders = Orders {
         dir: scratch.dir.clone(),
@@ -13,6 +19,7 @@ fn unconfined(scratch: &Scratch, ports: &Ports) -> [Answer; 2] {
         shelf: scratch.shelf.root.as_raw_fd(),
         v4: ports.v4(),
         v6: ports.v6(),
+        names: sockets.names(),
     };
     let orders: Orders = serde_json::from_slice(&serde_json::to_vec(&orders).unwrap()).unwrap();
     [child::attempt(&orders, false), child::attempt(&orders, true)]
@@ -21,10 +28,10 @@ fn unconfined(scratch: &Scratch, ports: &Ports) -> [Answer; 2] {
 #[test]
 fn where_nothing_enforces_every_class_fails_and_every_twin_passes() {
     let dir = tempfile::tempdir().unwrap();
-    let scratch = Scratch::fill(&dir.path().join("canary")).unwrap();
-    let ports = Ports::bind().unwrap();
+    let place = place(dir.path());
+    let Place { scratch, ports, sockets } = &place;
     let before = scratch.stats().unwrap();
-    let answers = unconfined(&scratch, &ports);
+    let answers = unconfined(&place);
     for attempt in ATTEMPTS.iter().filter(|attempt| attempt.denial.is_none()) {
         let results = &answers[usize::from(attempt.moved)].results;
         let (_, errno) = results.iter().find(|(name, _)| name == attempt.name).unwrap();
@@ -52,9 +59,11 @@ fn where_nothing_enforces_every_class_fails_and_every_twin_passes() {
         v6: ports.v6(),
         loopback6: ports.loopback6(),
         arrived: ports.arrived(),
+        names: sockets.names(),
+        arrived_unix: sockets.arrived(),
     };
     assert_ne!(observed.before, observed.after);
-    assert_eq!(observed.arrived, (true, true));
+    assert_eq!((observed.arrived, observed.arrived_unix), ((true, true), (true, true)));
     for (class, outcome) in judge::judge(&observed).classes {
         let failed = matches!(outcome, Outcome::Failed { .. });
         assert!(
@@ -94,10 +103,9 @@ fn rights(policy: &CompiledPolicy, names: &[&[u8]]) -> Rights {
 #[test]
 fn the_policy_says_what_the_attempts_expect() {
     let dir = tempfile::tempdir().unwrap();
-    let scratch = Scratch::fill(&dir.path().join("canary")).unwrap();
-    let ports = Ports::bind().unwrap();
-    let policy = policy(&scratch, &ports);
-    let names: Vec<&[u8]> = scratch.place.1.iter().map(Vec::as_slice).collect();
+    let place = place(dir.path());
+    let policy = policy(&place);
+    let names: Vec<&[u8]> = place.scratch.place.1.iter().map(Vec::as_slice).collect();
     let at = |rest: &[&'static [u8]]| rights(&policy, &[names.as_slice(), rest].concat());
     let read = (Access::READ | Access::EXECUTE).bits();
     assert_eq!(

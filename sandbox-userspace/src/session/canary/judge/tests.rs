@@ -43,6 +43,9 @@ fn record(attempt: &Attempt, denial: &Denial, files: &BTreeMap<String, Stat>) ->
         let (family, protocol) = (u16::try_from(family).unwrap(), if tcp { 6 } else { 17 });
         return Record::Net { header, net: NetPayload { family, port, protocol, pad: 0, address } };
     }
+    if let Act::AbstractSend(_) = attempt.act {
+        return Record::Unix { header, name: b"00002".to_vec() };
+    }
     if let Act::Signal(_) | Act::Environment(_) | Act::Seize = attempt.act {
         let mut comm = [0; 16];
         comm[..4].copy_from_slice(b"boss");
@@ -101,6 +104,8 @@ fn well() -> Observed {
         v6: (60, 61),
         loopback6: true,
         arrived: (true, false),
+        names: (b"00001".to_vec(), b"00002".to_vec()),
+        arrived_unix: (true, false),
     }
 }
 

@@ -1,0 +1,47 @@
+//! What the rules that count have let pass.
+
+use super::claims::{NOT_YET, errno};
+use super::{EngineError, Share};
+use crate::policy::compiled::CompiledPolicy;
+use aya::maps::MapError;
+use sandbox_common::net::{Count, CountKey};
+
+/// What a rule has let pass in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The rule.
+    pub rule: u32,
+    /// Bytes, and the most of them.
+    pub count: Count,
+}
+
+impl Share {
+    /// Has the rules of a policy that count do so, from where they were.
+    pub(super) fn count(&mut self, policy: &CompiledPolicy) -> Result<(), EngineError> {
+        let session = self.number();
+        for (rule, max) in &policy.counts {
+            let key = CountKey { session, rule: *rule };
+            let none = Count { max: *max, ..Count::default() };
+            match self.engine.maps.counts.insert(key, none, NOT_YET) {
+                // Another policy had the same rule.
+                Err(error) if errno(&error) == Some(libc::EEXIST) => {}
+                other => other.map_err(EngineError::map("COUNTS"))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What has passed, by the rules of the policy in force that count.
+    pub fn passed(&self) -> Result<Vec<Passed>, EngineError> {
+        let rules = self.policy.iter().flat_map(|policy| &policy.counts);
+        let passed = |(rule, _): &(u32, u64)| {
+            let key = CountKey { session: self.number, rule: *rule };
+            match self.engine.maps.counts.get(&key, 0) {
+                Ok(count) => Ok(Some(Passed { rule: *rule, count })),
+                Err(MapError::KeyNotFound) => Ok(None),
+                Err(error) => Err(EngineError::map("COUNTS")(error)),
+            }
+        };
+        rules.map(passed).filter_map(Result::transpose).collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! Everyday programs and names: allowed ones work as ever, others fail and reach nobody.
+//!
+//! Every IPv4 address is this machine's own (a local route), so whatever a session sends to whatever address
+//! arrives, is seen by a reader of all packets, and is answered by the test's servers.
+
+use super::machine::{Worker, outside};
+use super::work::works;
+use crate::harness::{PATIENCE, Policy, Stands, Upstream, Wire, eventually, trial};
+use crate::probe::Place;
+use anyhow::{Context as _, ensure};
+use libtest_mimic::Trial;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![trial("network::names_with_everyday_programs", everyday)]
+}
+
+/// Of networks for documentation (RFC 5737).
+const HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
+const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+/// What programs believe to be the name server.
+const SERVER: &str = "192.0.2.53";
+
+const ALLOWED: &str = "api.example.com";
+const FORBIDDEN: &str = "forbidden.example.net";
+
+/// Programs that fetch a file, by a URL's host: each prints the file.
+const FETCH: [(&str, &str); 7] = [
+    ("curl", "curl -fsS --max-time 60 --cacert $CA https://$HOST/file"),
+    ("curl over HTTP", "curl -fsS --max-time 60 http://$HOST/file"),
+    ("wget", "wget -q -t 1 -T 60 -O - --ca-certificate=$CA https://$HOST/file"),
+    (
+        "python",
+        "python3 -c \"import ssl, sys, urllib.request as r; \
+         c = ssl.create_default_context(cafile=sys.argv[1]); \
+         print(r.urlopen(sys.argv[2], context=c, timeout=60).read().decode(), end='')\" \
+         $CA https://$HOST/file",
+    ),
+    (
+        "node",
+        "NODE_EXTRA_CA_CERTS=$CA node -e \"fetch(process.argv[1]).then(r => r.text())\
+         .then(t => process.stdout.write(t))\" https://$HOST/file",
+    ),
+    (
+        "git",
+        "rm -rf cloned; GIT_SSL_CAINFO=$CA git clone -q https://$HOST/served.git cloned && \
+         cat cloned/file",
+    ),
+    ("a static program", "busybox wget -q -T 60 -O - http://$HOST/file"),
+];
+
+/// Programs that ask for a name: each prints its address.
+const ASK: [(&str, &str); 5] = [
+    ("getent", "getent ahosts $HOST"),
+    ("dig", "dig +short +tries=1 +time=60 $HOST @$SERVER"),
+    ("dig over TCP", "dig +tcp +short +tries=1 +time=60 $HOST @$SERVER"),
+    ("a static resolver", "busybox nslookup $HOST $SERVER"),
+    ("python", "python3 -c \"import socket, sys; print(socket.gethostbyname(sys.argv[1]))\" $HOST"),
+];
+
+/// Servers of the world: HTTPS and HTTP at every address.
+const SERVE: &str = "
+import http.server, ssl, threading
+def serve(port, context):
+    server = http.server.ThreadingHTTPServer(('0.0.0.0', port), http.server.SimpleHTTPRequestHandler)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.serve_forever()
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('site.pem', 'site.key')
+threading.Thread(target=serve, args=(80, None)).start()
+serve(443, context)
+";
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// This machine has every IPv4 address as long as it lives.
+struct Everywhere(Place);
+
+impl Everywhere {
+    fn new(directory: &Place) -> anyhow::Result<Self> {
+        outside(directory, "ip route add local default dev lo table local")?;
+        Ok(Self(directory.clone()))
+    }
+}
+
+impl Drop for Everywhere {
+    fn drop(&mut self) {
+        // What it would disturb tells.
+        let _ = outside(&self.0, "ip route del local default dev lo table local");
+    }
+}
+
+fn everyday() -> anyhow::Result<()> {
+    let worker = Worker::dev("clients")?;
+    let out = worker.ground.outside();
+    let _everywhere = Everywhere::new(&out)?;
+    outside(&out, &format!("echo nameserver {SERVER} > /etc/resolv.conf"))?;
+    outside(
+        &out,
+        &format!(
+            "git init -q source; cd source; git config user.email a@example.org; \
+             git config user.name a; echo text > file; git add file; git commit -qm first; cd ..; \
+             git clone -q --bare source served.git; (cd served.git; git update-server-info); \
+             cp source/file file; \
+             openssl req -quiet -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+               -subj /CN=authority -keyout ca.key -out ca.pem; \
+             openssl req -quiet -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+               -subj /CN={ALLOWED} -keyout site.key -out site.csr; \
+             printf 'subjectAltName=DNS:{ALLOWED},DNS:{FORBIDDEN}' > names; \
+             openssl x509 -req -in site.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+               -extfile names -out site.pem 2>/dev/null; chmod a+r ca.pem"
+        ),
+    )?;
+    let child = Command::new("python3")
+        .args(["-c", SERVE])
+        .current_dir(out.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting the servers")?;
+    let _server = Server(child);
+    let answers = || TcpStream::connect(("127.0.0.1", 443)).ok();
+    eventually(PATIENCE, answers).context("the servers do not answer")?;
+
+    let at = |address: Ipv4Addr| Stands::For(vec![address.into()]);
+    let upstream = Upstream::start(&[(ALLOWED, at(HERE)), (FORBIDDEN, at(THERE))])?;
+    let wire = Wire::watch()?;
+    let policy = Policy::preset()
+        .except(&["persistence"])
+        .with("network.resolvers", upstream.address.to_string())
+        .connect(format!("{ALLOWED}:443/tcp"))
+        .connect(format!("{ALLOWED}:80/tcp"));
+    let given = format!("CA={out}/ca.pem SERVER={SERVER}; export CA SERVER");
+    let mut work = Vec::new();
+    for (way, print, expected) in FETCH
+        .iter()
+        .map(|(way, script)| (way, script, "text".to_owned()))
+        .chain(ASK.iter().map(|(way, script)| (way, script, HERE.to_string())))
+    {
+        let run = |host| format!("{given}; HOST={host}; export HOST; {print}");
+        work.push((
+            format!("{way}: an allowed name"),
+            format!("{} > told && grep -q '{expected}' told", run(ALLOWED)),
+        ));
+        let expected = if expected == "text" { expected } else { THERE.to_string() };
+        work.push((
+            format!("{way}: another name"),
+            format!("! {{ {}; }} > told 2>&1 || ! grep -q '{expected}' told", run(FORBIDDEN)),
+        ));
+    }
+    // The address itself, that name servers elsewhere, and another port of the name.
+    for script in [
+        format!("curl -skS --max-time 60 https://{THERE}/file"),
+        format!("curl -fsS --max-time 60 --resolve {FORBIDDEN}:80:{THERE} http://{FORBIDDEN}/file"),
+        format!("python3 -c \"import socket; socket.create_connection(('{HERE}', 22), 60)\""),
+        format!(
+            "python3 -c \"import socket; \
+             socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('{THERE}', 443))\""
+        ),
+    ] {
+        work.push((script.clone(), format!("! {{ {script}; }}")));
+    }
+    let work: Vec<(&str, &str)> =
+        work.iter().map(|(what, script)| (what.as_str(), script.as_str())).collect();
+    works(&worker, &policy, &work)?;
+
+    // Nobody asked for another name than the allowed one.
+    let asked: BTreeSet<String> =
+        upstream.asked().iter().map(|name| name.trim_end_matches('.').to_owned()).collect();
+    ensure!(asked == BTreeSet::from([ALLOWED.to_owned()]), "asked upstream: {asked:?}");
+    // Nothing went elsewhere than to its address.
+    let tcp = |address: Ipv4Addr, port: u16| (SocketAddr::from((address, port)), 6);
+    let expected = BTreeSet::from([tcp(HERE, 80), tcp(HERE, 443)]);
+    ensure!(wire.seen() == expected, "on the wire: {:?}", wire.seen());
+    // The wire shows what is sent: the harmless twin.
+    TcpStream::connect((THERE, 443)).context("a bystander's connection")?;
+    let shown = || wire.seen().contains(&tcp(THERE, 443)).then_some(());
+    eventually(PATIENCE, shown).context("a bystander's connection is not on the wire")
+}
