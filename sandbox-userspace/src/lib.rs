@@ -9,6 +9,7 @@ pub mod dns;
 pub mod engine;
 pub mod import;
 pub mod kernel;
+pub mod learn;
 pub mod policy;
 pub mod session;
 pub mod sinks;

@@ -48,6 +48,9 @@ pub struct RunArgs {
     /// Append JSON objects to this file, besides
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    /// Report only, whatever the policy's mode is; what the administrator closes is refused all the same.
+    #[arg(skip)]
+    pub audit: bool,
     /// The agent's command
     #[arg(
         required = true,
@@ -89,6 +92,13 @@ pub fn execute(args: RunArgs) -> ExitCode {
     }
 }
 
+/// The same for another verb: the exit status of the command.
+pub fn confined(args: RunArgs) -> Result<u8, Failure> {
+    let mut output = Output::new(args.json, args.quiet, args.events.as_deref())
+        .map_err(|error| Failure::new(format!("cannot write events: {error}")))?;
+    confine(args, &mut output)
+}
+
 /// Checks, compiles, runs.
 fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let facts = features::require().map_err(|missing| lacking(&missing))?;
@@ -107,7 +117,10 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let sudo = std::env::var_os("SUDO_USER");
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
-    let policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
+    let mut policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
+    if args.audit {
+        policy.mode = Mode::Audit;
+    }
     let given = args.workspace.as_deref().unwrap_or(Path::new("."));
     let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
     let setting = Setting::new(&user.home, user.uid, &workspace, args.policy.as_deref());
@@ -159,7 +172,9 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
     };
     let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
-    output.explain_with(Explainer::new(id.clone(), rules.clone(), Box::new(show)));
+    let mut explainer = Explainer::new(id.clone(), rules.clone(), Box::new(show));
+    explainer.audit = mode == Mode::Audit;
+    output.explain_with(explainer);
     output.also(Box::new(Kept::new(RUN.into(), id.clone())));
     let live =
         LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: unextended, rules };

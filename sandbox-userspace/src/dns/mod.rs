@@ -13,6 +13,7 @@ pub mod parent;
 mod question;
 mod serve;
 
+pub use answer::is_of_this_site;
 pub use grants::{Spot, Table};
 
 /// Where DNS is asked for, RFC 1035.

@@ -25,7 +25,7 @@ pub(super) struct DiffArgs {
 
 /// Something that one of two policies says.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
-struct Difference {
+pub(in crate::cli) struct Difference {
     /// In the new policy, and not in the old one.
     added: bool,
     /// More is allowed with it than without.
@@ -52,7 +52,7 @@ pub(super) fn execute(args: &DiffArgs) -> ExitCode {
             if args.json {
                 anstream::println!("{}", serde_json::json!({ "differences": found }));
             } else {
-                found.iter().for_each(print);
+                show(&found);
             }
             if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
         }
@@ -60,7 +60,7 @@ pub(super) fn execute(args: &DiffArgs) -> ExitCode {
 }
 
 /// Rules are the same where key and text are; an order of rules does not matter to any verdict.
-fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
+pub(in crate::cli) fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
     let mut found = Vec::new();
     for (key, a, b) in [
         ("files.read.default", old.defaults.read, new.defaults.read),
@@ -118,6 +118,11 @@ fn rules(policy: &Policy) -> BTreeMap<(&str, &str), (&str, u32)> {
         ((origin.key, origin.text.as_str()), at)
     });
     rules.collect()
+}
+
+/// One line each.
+pub(in crate::cli) fn show(found: &[Difference]) {
+    found.iter().for_each(print);
 }
 
 fn print(difference: &Difference) {
