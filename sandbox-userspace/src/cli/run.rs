@@ -188,6 +188,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         command: args.command,
         variables,
         removed,
+        limits: policy.effective_limits(),
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;

@@ -7,6 +7,7 @@ use super::leftovers;
 use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
 use crate::dns::parent::Resolver;
+use crate::policy::limits::Limits;
 use crate::sinks::{Level, Output};
 use std::io;
 use std::path::PathBuf;
@@ -63,11 +64,12 @@ impl Resources {
     }
 
     /// Makes the cgroup and the directories.
-    pub fn make(&mut self, uid: u32, gid: u32) -> Result<Cgroup, ResourceError> {
+    pub fn make(&mut self, uid: u32, gid: u32, limits: Limits) -> Result<Cgroup, ResourceError> {
         let cgroup = self.tree.create(self.state.id.as_str())?;
         self.cgroup = Some(cgroup.clone());
         self.state.cgroup_id = Some(cgroup.id);
         self.entry.write(&self.state)?;
+        self.tree.limit(&cgroup, limits)?;
         let path = &self.state.temporary;
         tempdir::create(path, uid, gid)
             .map_err(|source| ResourceError::Create { path: path.clone(), source })?;

@@ -45,6 +45,7 @@ pub(crate) fn main() -> Option<ExitCode> {
         command,
         variables: Vec::new(),
         removed: Vec::new(),
+        limits: sandbox_userspace::policy::limits::Limits::default(),
         rules: Vec::new(),
     };
     let mut output = Output::new(false, false, Some(&place.events())).unwrap();

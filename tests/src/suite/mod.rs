@@ -10,9 +10,11 @@ mod engine;
 mod folding;
 mod guards;
 mod layers;
+mod learn;
 mod leaving;
 mod limits;
 mod listen;
+mod live;
 mod lsm;
 mod many;
 mod moves;
@@ -99,6 +101,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         surface::trials(),
         limits::trials(),
         layers::trials(),
+        learn::trials(),
+        live::trials(),
         devices::trials(),
         network::trials(),
         listen::trials(),

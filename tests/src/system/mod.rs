@@ -1,5 +1,6 @@
 //! The suite of everyday programs, on a full system.
 
+mod agents;
 mod forbidden;
 mod machine;
 mod needs;
@@ -28,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
     trials.extend(nested::trials());
+    trials.extend(agents::trials());
     trials.extend(network::trials());
     trials.extend(units::trials());
     trials.extend(terminal::trials());

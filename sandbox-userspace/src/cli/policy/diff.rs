@@ -91,6 +91,18 @@ pub(in crate::cli) fn differences(old: &Policy, new: &Policy) -> Vec<Difference>
         };
         found.extend([of(false, old), of(true, new)]);
     }
+    let limits = |policy: &Policy| {
+        let limits = policy.limits;
+        [("limits.memory", limits.memory), ("limits.pids", limits.pids), ("limits.cpu", limits.cpu)]
+    };
+    for ((key, a), (_, b)) in limits(old).into_iter().zip(limits(new)).filter(|(a, b)| a != b) {
+        let opens = b.is_none_or(|b| a.is_some_and(|a| b > a));
+        let of = |added, limit: Option<u64>| {
+            let text = limit?.to_string();
+            Some(Difference { added, opens, key: key.to_owned(), text, file: None, line: None })
+        };
+        found.extend([of(false, a), of(true, b)].into_iter().flatten());
+    }
     let (before, after) = (rules(old), rules(new));
     let lost = before.iter().filter(|(rule, _)| !after.contains_key(rule));
     let gained = after.iter().filter(|(rule, _)| !before.contains_key(rule));
