@@ -67,20 +67,19 @@ Examples:
   sudo sandbox learn --output policy.toml -- make test";
 
 /// Runs the verb.
-pub fn execute(args: LearnArgs) -> ExitCode {
-    let json = args.json;
+pub fn execute(args: &LearnArgs) -> ExitCode {
     match learn(args) {
         Ok(code) => code.into(),
-        Err(failure) => failure.tell(&mut Output::stderr(json, false)),
+        Err(failure) => failure.tell(&mut Output::stderr(args.json, false)),
     }
 }
 
-fn learn(args: LearnArgs) -> Result<u8, Failure> {
+fn learn(args: &LearnArgs) -> Result<u8, Failure> {
     let mut output = Output::stderr(args.json, false);
     if let Some(path) = args.output.as_deref().filter(|path| path.exists()) {
         return Err(Failure::new(format!("{} exists: name another file", path.display())));
     }
-    let (text, code) = events(&args, &mut output)?;
+    let (text, code) = events(args, &mut output)?;
     let session = text.lines().find_map(|line| {
         let event = serde_json::from_str::<serde_json::Value>(line).ok()?;
         event["session"].as_str()?.parse::<SessionId>().ok()

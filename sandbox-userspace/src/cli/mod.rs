@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
         Verb::Import(args) => import::execute(&args),
-        Verb::Learn(args) => learn::execute(args),
+        Verb::Learn(args) => learn::execute(&args),
         Verb::Why(args) => why::execute(&args),
         Verb::Grant(args) => grant::grant(&args),
         Verb::Revoke(args) => grant::revoke(&args),

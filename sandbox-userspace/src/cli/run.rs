@@ -6,7 +6,7 @@ use crate::engine::{Engines, Identity};
 use crate::kernel::features::{self, Facts};
 use crate::kernel::mounts::MountTable;
 use crate::policy::layers::{self, Setting};
-use crate::policy::{self, linked};
+use crate::policy::{self, Policy, linked};
 use crate::session::cgroup::CgroupTree;
 use crate::session::live::LiveOf;
 use crate::session::mounts::{Changes, Plan, SharedTable};
@@ -117,10 +117,8 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let sudo = std::env::var_os("SUDO_USER");
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
-    let mut policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
-    if args.audit {
-        policy.mode = Mode::Audit;
-    }
+    let policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
+    let policy = if args.audit { Policy { mode: Mode::Audit, ..policy } } else { policy };
     let given = args.workspace.as_deref().unwrap_or(Path::new("."));
     let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
     let setting = Setting::new(&user.home, user.uid, &workspace, args.policy.as_deref());
@@ -172,9 +170,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
     };
     let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
-    let mut explainer = Explainer::new(id.clone(), rules.clone(), Box::new(show));
-    explainer.audit = mode == Mode::Audit;
-    output.explain_with(explainer);
+    output.explain_with(Explainer::new(id.clone(), rules.clone(), mode, Box::new(show)));
     output.also(Box::new(Kept::new(RUN.into(), id.clone())));
     let live =
         LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: unextended, rules };
@@ -209,7 +205,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
 }
 
 /// The mode in which it is enforced; a warning where that is not to refuse, or not what the policy says.
-fn mode(policy: &policy::Policy, output: &mut Output) -> Mode {
+fn mode(policy: &Policy, output: &mut Output) -> Mode {
     let mode = policy.effective_mode();
     if policy.mode == Mode::Audit {
         let text = match mode {
@@ -222,7 +218,7 @@ fn mode(policy: &policy::Policy, output: &mut Output) -> Mode {
 }
 
 /// The variables that the agent does not get; they are told by name.
-fn removed(policy: &policy::Policy, output: &mut Output) -> Vec<OsString> {
+fn removed(policy: &Policy, output: &mut Output) -> Vec<OsString> {
     let own: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let own = own.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
     let removed = policy::environment::removed(policy, own);

@@ -6,6 +6,10 @@ use serde_json::Value;
 /// What its own sandbox closes to writing in the workspace, and what it hides there.
 const KEPT: [&str; 3] = [".git", ".gitignore", ".geminiignore"];
 
+/// What its tools may be asked.
+const LISTS: [&str; 6] =
+    ["tools.core", "tools.allowed", "tools.exclude", "coreTools", "allowedTools", "excludeTools"];
+
 pub(super) fn read(settings: &Value, import: &mut Import) {
     let at = |key: &str| key.split('.').try_fold(settings, |value, part| value.get(part));
     import.rule("files.write.allow", "${WORKSPACE}/**", "always", "the project");
@@ -59,14 +63,6 @@ pub(super) fn read(settings: &Value, import: &mut Import) {
         }
     }
     variables(settings, import);
-    const LISTS: [&str; 6] = [
-        "tools.core",
-        "tools.allowed",
-        "tools.exclude",
-        "coreTools",
-        "allowedTools",
-        "excludeTools",
-    ];
     for key in LISTS {
         for value in strings(settings, key, import) {
             import.lose(key, &value, "it is about what a tool is told, not about a path or a host");

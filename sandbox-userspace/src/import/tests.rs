@@ -35,7 +35,7 @@ impl Imported {
 
     fn removes(&self, name: &str) -> bool {
         let name = std::ffi::OsStr::new(name);
-        !environment::removed(&self.policy, [(name, name)].into_iter()).is_empty()
+        !environment::removed(&self.policy, [(name, name)]).is_empty()
     }
 
     fn lost(&self, key: &str) -> bool {

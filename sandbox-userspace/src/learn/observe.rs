@@ -78,7 +78,9 @@ impl Observed {
             evidence.access.extend(words(&event["access"]));
             evidence.names.extend(words(&event["object"]["names"]));
             let rule = &event["rule"];
-            if let Some(key) = rule["key"].as_str().filter(|key| key.ends_with(".deny")) {
+            if let Some(key) =
+                rule["key"].as_str().filter(|key| key.rsplit('.').next() == Some("deny"))
+            {
                 let file = rule["file"].as_str().unwrap_or("?");
                 let text = rule["text"].as_str().unwrap_or("?");
                 evidence.closed =

@@ -123,15 +123,15 @@ impl Guard {
         let policy = load_text("guard", format!("version = 1\nextends = {names:?}\n"))?;
         let denied = expand::expand(&policy, place.context)?;
         let placed: Vec<Placed> = denied.into_iter().filter(|rule| !rule.allow).collect();
-        let mut places: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
+        let mut closed: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
         for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             if let Some(path) = to_path(&rule.path).to_str() {
-                places.entry(rule.kind).or_default().push(path.to_owned());
+                closed.entry(rule.kind).or_default().push(path.to_owned());
             }
         }
-        let spelled = |rule: &&Placed| rule.kind == Kind::Read && rule.tail.is_empty();
-        let secret = placed.iter().filter(spelled).cloned().collect();
-        Ok(Self { placed, secret, places })
+        let secrets = |rule: &&Placed| rule.kind == Kind::Read && rule.tail.is_empty();
+        let secret = placed.iter().filter(secrets).cloned().collect();
+        Ok(Self { placed, secret, places: closed })
     }
 
     /// Whether one of its rules closes a path. Places that may not be read are not written either.
@@ -362,13 +362,13 @@ fn told(evidence: &[&Evidence]) -> String {
     let by: BTreeSet<&str> =
         evidence.iter().flat_map(|evidence| &evidence.by).map(String::as_str).collect();
     let count: u64 = evidence.iter().map(|evidence| evidence.count).sum();
-    let mut text = access.into_iter().collect::<Vec<_>>().join(" and ");
+    let access = access.into_iter().collect::<Vec<_>>().join(" and ");
     let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-    text.push_str(&format!(", {times}"));
-    if !by.is_empty() {
+    if by.is_empty() {
+        format!("{access}, {times}")
+    } else {
         let more = if by.len() > PROGRAMS { " and others" } else { "" };
         let names: Vec<&str> = by.into_iter().take(PROGRAMS).collect();
-        text.push_str(&format!(", by {}{more}", names.join(", ")));
+        format!("{access}, {times}, by {}{more}", names.join(", "))
     }
-    text
 }

@@ -179,8 +179,8 @@ fn the_present_policys_own_lines_stay() {
     let json = r#"{"$schema": "x", "version": 1, "extends": ["default"], "files": {"read": {"deny": ["/d"]}}}"#;
     let other = made(json, &observe(&text), &[]);
     assert!(other.allows(Kind::Write, "~/.tool/x") && !other.allows(Kind::Read, "/d/x"));
-    let preset = Source::new("preset:codex", "preset", String::new());
-    let new = write(Some(&preset), &Proposal::default()).unwrap();
+    let codex = Source::new("preset:codex", "preset", String::new());
+    let new = write(Some(&codex), &Proposal::default()).unwrap();
     assert_eq!(new, "version = 1\nextends = [\"codex\"]\n");
 }
 

@@ -42,11 +42,11 @@ pub fn write(present: Option<&Source>, proposal: &Proposal) -> Result<String, Wr
 }
 
 fn document(present: Option<&Source>) -> Result<DocumentMut, WriteError> {
-    let preset = |name: &str| format!("version = 1\nextends = [{}]\n", toml::Value::from(name));
+    let extending = |name: &str| format!("version = 1\nextends = [{}]\n", toml::Value::from(name));
     let (name, text) = match present {
-        None => ("default", preset("default")),
+        None => ("default", extending("default")),
         Some(source) => match source.name.strip_prefix("preset:") {
-            Some(name) => (source.name.as_str(), preset(name)),
+            Some(name) => (source.name.as_str(), extending(name)),
             None => (source.name.as_str(), source.text().to_owned()),
         },
     };

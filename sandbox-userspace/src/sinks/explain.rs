@@ -36,18 +36,18 @@ pub struct Explainer {
     /// The names for which the session was given addresses.
     pub known: Known,
     /// The session only reports: its resolver answers what it would refuse.
-    pub audit: bool,
+    audit: bool,
 }
 
 impl Explainer {
-    /// For a session whose rules, by id, are these and whose mounts `show` knows.
-    pub fn new(session: SessionId, rules: SharedRules, show: Show) -> Self {
+    /// For a session whose rules, by id, are these, in this mode, and whose mounts `show` knows.
+    pub fn new(session: SessionId, rules: SharedRules, mode: Mode, show: Show) -> Self {
         let now = Timestamp::now().as_duration();
         let since_boot = clock_gettime(ClockId::Boottime);
         // Nanoseconds of a timespec are below a thousand million.
         let nanoseconds = i32::try_from(since_boot.tv_nsec).unwrap_or(0);
         let boot = now.saturating_sub(SignedDuration::new(since_boot.tv_sec, nanoseconds));
-        Self { session, rules, show, boot, known: Known::default(), audit: false }
+        Self { session, rules, show, boot, known: Known::default(), audit: mode == Mode::Audit }
     }
 
     /// What a record means.

@@ -57,8 +57,8 @@ fn mixed() -> anyhow::Result<()> {
         until,
         threads: 8,
     })?;
-    let Ok(changed) = changes.join() else { bail!("the changes panicked") };
-    changed?;
+    let Ok(outcome) = changes.join() else { bail!("the changes panicked") };
+    outcome?;
     let count = |what: &str| answer.data[what].as_u64().context("a count");
     let (both, first, second) = (count("both")?, count("first")?, count("second")?);
     ensure!(first > 0 && second > 0, "both policies must have been seen: {answer}");

@@ -96,9 +96,11 @@ const CLAUDE_CODE: Agent = Agent {
     walled: false,
 };
 
+type Test = fn() -> anyhow::Result<()>;
+
 /// None where the packages are not in the machine.
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&Agent, fn() -> anyhow::Result<()>); 3] = [
+    let all: [(&Agent, Test); 3] = [
         (&WALLED_CODEX, || turn(&WALLED_CODEX)),
         (&OPEN_CODEX, || turn(&OPEN_CODEX)),
         (&CLAUDE_CODE, || turn(&CLAUDE_CODE)),
@@ -187,7 +189,7 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
     let home = Place::from(worker.home.clone());
     outside(
         &workspace,
-        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first \
+        "chown 0:0 . && git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first \
          && mkdir -p .git/hooks",
     )?;
     write(&workspace.join(".env"), "SECRET=PRIVATE")?;
@@ -242,13 +244,7 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
         if step.prints.is_some_and(|text| !output.contains(text)) {
             problems.push(format!("`{}` must work: {output}", step.command));
         }
-        let named = |told: &String| {
-            let object = |event: &Value| match event["object"]["kind"].as_str() {
-                Some("address") => event["object"]["port"].to_string() == *told,
-                _ => event["object"]["path"].as_str().is_some_and(|path| path.ends_with(told)),
-            };
-            events.iter().any(object)
-        };
+        let named = |told: &String| events.iter().any(|event| is_of(&event["object"], told));
         if !agent.walled && step.told.as_ref().is_some_and(|told| !named(told)) {
             problems.push(format!("no event tells of `{}`: {output}", step.command));
         }
@@ -272,15 +268,19 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether an object is the one at the end of a path, or the port.
+fn is_of(object: &Value, told: &str) -> bool {
+    let port = object["port"].as_u64().is_some_and(|port| told.parse() == Ok(port));
+    port || object["path"].as_str().is_some_and(|path| path.ends_with(told))
+}
+
 /// Prints what the agent wanted besides, and did not get.
 fn wanted(agent: &Agent, events: &[Value], steps: &[Step]) {
     let mut besides: BTreeMap<String, u64> = BTreeMap::new();
     for event in events {
         let object = &event["object"];
-        let tried = steps.iter().filter_map(|step| step.told.as_ref()).any(|told| {
-            object["path"].as_str().is_some_and(|path| path.ends_with(told))
-                || object["port"].to_string() == *told
-        });
+        let tried =
+            steps.iter().filter_map(|step| step.told.as_ref()).any(|told| is_of(object, told));
         if !tried {
             let shown = format!("{} {} by {}", event["access"], object, event["comm"]);
             *besides.entry(shown).or_default() += 1;
