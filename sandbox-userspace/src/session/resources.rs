@@ -106,8 +106,12 @@ impl Resources {
 
     /// Reads the records that wait and returns how many found no room, where that is known.
     pub fn drain(&mut self, output: &mut Output) -> Option<u64> {
-        let Enforced { guard, source, .. } = self.enforced.as_mut()?;
-        while let Some(record) = source.next() {
+        let Enforced { guard, source, resolver, .. } = self.enforced.as_mut()?;
+        let records: Vec<_> = std::iter::from_fn(|| source.next()).collect();
+        if let Some(resolver) = resolver {
+            resolver.said().into_iter().for_each(|word| output.resolver(word));
+        }
+        for record in records {
             output.record(record);
         }
         match guard.lost() {

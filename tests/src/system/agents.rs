@@ -4,7 +4,7 @@
 
 use super::machine::{Worker, outside};
 use crate::harness::{
-    PATIENCE, Policy, capture_within, difference, eventually, snapshot, trial, write,
+    PATIENCE, Policy, Upstream, capture_within, difference, eventually, snapshot, trial, write,
 };
 use crate::probe::Place;
 use anyhow::{Context as _, bail, ensure};
@@ -21,7 +21,7 @@ const PACKAGES: &str = "/opt/agents";
 /// What they talk to.
 const SERVICE: &str = include_str!("agents/api.py");
 /// A turn, in a machine without KVM.
-const TURN: Duration = Duration::from_mins(15);
+const TURN: Duration = Duration::from_mins(5);
 
 /// An agent and how it is called; `PORT` stands for the service's.
 struct Agent {
@@ -61,7 +61,8 @@ const WALLED_CODEX: Agent = Agent {
     package: "codex",
     presets: &["codex"],
     namespaces: true,
-    words: &["workspace-write"],
+    // The preset leaves /tmp closed: as a place to write it would have bubblewrap make /tmp/.git first.
+    words: &["workspace-write", "-c", "sandbox_workspace_write.exclude_slash_tmp=true"],
     variables: &[("OPENAI_API_KEY", "not-a-key")],
     settings: ".codex/config.toml",
     walled: true,
@@ -207,7 +208,11 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
     std::fs::create_dir_all(&papers)?;
     let service = Service::start(&papers, &steps)?;
     let here = |text: &str| text.replace("PORT", &service.port.to_string());
-    let policy = Policy::presets(agent.presets).connect(here("127.0.0.1:PORT/tcp"));
+    // This machine has no network: names that the preset allows do not exist, and that is said at once.
+    let upstream = Upstream::start(&[])?;
+    let policy = Policy::presets(agent.presets)
+        .connect(here("127.0.0.1:PORT/tcp"))
+        .with("network.resolvers", upstream.address.to_string());
     let policy = if agent.namespaces { policy.namespaces() } else { policy };
     let runner = worker.runner(&policy)?;
     let before = snapshot(&workspace.join(".git").path().join("hooks"))?;
@@ -216,7 +221,12 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
     let words: Vec<String> = codex.iter().chain(agent.words).map(|word| here(word)).collect();
     let mut command = runner.command(&words);
     command.envs(agent.variables.iter().map(|(name, value)| (*name, here(value))));
-    let finished = capture_within(&mut command, &papers, "", TURN)?;
+    let so_far = || {
+        let results = std::fs::read_to_string(papers.join("results")).unwrap_or_default();
+        let out = std::fs::read_to_string(papers.join("stdout")).unwrap_or_default();
+        format!("stdout: {out}\nresults: {results}\n{}", runner.events.tail(40))
+    };
+    let finished = capture_within(&mut command, &papers, "", TURN).with_context(so_far)?;
     ensure!(
         finished.code() == Some(0) && finished.out.contains("done"),
         "the turn: {}\n{}\n{}",
