@@ -10,6 +10,7 @@ pub mod dns;
 pub mod engine;
 pub mod import;
 pub mod kernel;
+pub mod learn;
 pub mod policy;
 pub mod selftest;
 pub mod session;

@@ -1,5 +1,6 @@
 //! Builds, boots and tests the project. `cargo xtask --help` lists the verbs; one file each.
 
+mod agents;
 mod apt;
 mod bench;
 mod build;
@@ -48,6 +49,8 @@ enum Verb {
     Bench(bench::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
+    /// Run published coding agents under their presets, in a full machine; installs them with npm
+    Agents(agents::Args),
     /// Write docs/coverage.md: which test tries what
     Coverage,
     /// Check format, lints, and licences and sources of dependencies
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => Ok(test::main(&args)),
         Verb::Bench(args) => bench::main(&args),
         Verb::Run(args) => run::main(&args),
+        Verb::Agents(args) => agents::main(&args),
         Verb::Coverage => coverage::main(),
         Verb::Lint => lint::main(),
     };

@@ -14,6 +14,7 @@ use crate::session::mounts::{Follower, Plan};
 use crate::session::resources::Enforced;
 use crate::session::run::{Kernel, RunError};
 use crate::session::state::Registry;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use sandbox_common::layout::KernelLayout;
 use sandbox_common::subject::{Mode, Subject};
 use std::path::Path;
@@ -120,7 +121,9 @@ impl Bpf {
 
     /// Starts what answers questions about names, where the policy knows any.
     fn resolver(&self, share: &mut Share, pins: &Path) -> Result<Option<Resolver>, RunError> {
-        if self.policy.names.is_empty() {
+        // A session that only reports has one in any case, so that addresses have their names.
+        let audit = self.mode == Mode::Audit;
+        if self.policy.names.is_empty() && !audit {
             return Ok(None);
         }
         let sockets = Sockets::bind().map_err(|error| refused("listen for questions", error))?;
@@ -129,7 +132,8 @@ impl Bpf {
             // That is `ENGINE/sessions/OWNER`.
             pins: pins.parent().and_then(Path::parent).unwrap_or(pins).to_owned(),
             names: self.policy.names.clone(),
-            within: self.policy.within.clone(),
+            within: if audit { everywhere() } else { self.policy.within.clone() },
+            audit,
             servers: self.policy.resolvers.clone(),
             sockets: Vec::new(),
         };
@@ -141,6 +145,11 @@ impl Bpf {
             help: Some("name servers can be named in the policy: network.resolvers".into()),
         })
     }
+}
+
+/// All addresses, of this site too.
+fn everywhere() -> Vec<IpNet> {
+    vec![Ipv4Net::default().into(), Ipv6Net::default().into()]
 }
 
 /// With everything that is behind the error: the verifier's words may be all there is to go by.

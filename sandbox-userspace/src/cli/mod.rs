@@ -5,6 +5,7 @@ mod enforce;
 pub mod engine;
 pub mod grant;
 pub mod import;
+pub mod learn;
 pub mod policy;
 pub mod run;
 pub mod selftest;
@@ -51,6 +52,8 @@ enum Verb {
     Policy(policy::PolicyArgs),
     /// Write another tool's settings as a policy
     Import(import::ImportArgs),
+    /// Propose a policy that allows what sessions were denied
+    Learn(learn::LearnArgs),
     /// Say why something was denied, and what would allow it
     Why(why::WhyArgs),
     /// Allow a running session something more, perhaps for some time
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::execute(&args),
         Verb::Policy(args) => policy::execute(&args),
         Verb::Import(args) => import::execute(&args),
+        Verb::Learn(args) => learn::execute(&args),
         Verb::Why(args) => why::execute(&args),
         Verb::Grant(args) => grant::grant(&args),
         Verb::Revoke(args) => grant::revoke(&args),

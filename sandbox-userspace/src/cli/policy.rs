@@ -10,8 +10,9 @@ use crate::policy::diagnostic::Diagnostic;
 use crate::policy::rule::FileRule;
 use crate::policy::{self, Policy, PolicyError};
 use clap::{Args, Subcommand};
-pub(super) use look::opening;
+pub(super) use diff::{differences, show as show_differences};
 use look::{Look, Where, look};
+pub(super) use look::{opening, user};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

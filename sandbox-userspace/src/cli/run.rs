@@ -6,7 +6,7 @@ use crate::engine::{Engines, Identity};
 use crate::kernel::features::{self, Facts};
 use crate::kernel::mounts::MountTable;
 use crate::policy::layers::{self, Setting};
-use crate::policy::{self, linked};
+use crate::policy::{self, Policy, linked};
 use crate::session::cgroup::CgroupTree;
 use crate::session::live::LiveOf;
 use crate::session::mounts::{Changes, Plan, SharedTable};
@@ -48,6 +48,9 @@ pub struct RunArgs {
     /// Append JSON objects to this file, besides
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    /// Report only, whatever the policy's mode is; what the administrator closes is refused all the same.
+    #[arg(skip)]
+    pub audit: bool,
     /// The agent's command
     #[arg(
         required = true,
@@ -89,6 +92,13 @@ pub fn execute(args: RunArgs) -> ExitCode {
     }
 }
 
+/// The same for another verb: the exit status of the command.
+pub fn confined(args: RunArgs) -> Result<u8, Failure> {
+    let mut output = Output::new(args.json, args.quiet, args.events.as_deref())
+        .map_err(|error| Failure::new(format!("cannot write events: {error}")))?;
+    confine(args, &mut output)
+}
+
 /// Checks, compiles, runs.
 fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let facts = features::require().map_err(|missing| lacking(&missing))?;
@@ -108,6 +118,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
     let user = User::choose(args.user.as_deref(), sudo.as_deref(), std::env::var_os("HOME"))
         .map_err(Failure::new)?;
     let policy = super::policy::opening(args.policy.as_deref(), &user).map_err(bad_policy)?;
+    let policy = if args.audit { Policy { mode: Mode::Audit, ..policy } } else { policy };
     let given = args.workspace.as_deref().unwrap_or(Path::new("."));
     let workspace = policy::workspace::check(given, &user.home, &policy).map_err(Failure::new)?;
     let setting = Setting::new(&user.home, user.uid, &workspace, args.policy.as_deref());
@@ -160,7 +171,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         shown.read().unwrap_or_else(PoisonError::into_inner).show(dev, components)
     };
     let rules = SharedRules::new(RwLock::new(compiled.rules.clone()));
-    output.explain_with(Explainer::new(id.clone(), rules.clone(), Box::new(show)));
+    output.explain_with(Explainer::new(id.clone(), rules.clone(), mode, Box::new(show)));
     output.also(Box::new(Kept::new(RUN.into(), id.clone())));
     let live =
         LiveOf { registry: registry.clone(), id: id.clone(), setting, policy: unextended, rules };
@@ -174,6 +185,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
         command: args.command,
         variables,
         removed,
+        limits: policy.effective_limits(),
         rules: compiled.rules.clone(),
     };
     let Facts { layout, way, hooks, .. } = facts;
@@ -194,7 +206,7 @@ fn confine(args: RunArgs, output: &mut Output) -> Result<u8, Failure> {
 }
 
 /// The mode in which it is enforced; a warning where that is not to refuse, or not what the policy says.
-fn mode(policy: &policy::Policy, output: &mut Output) -> Mode {
+fn mode(policy: &Policy, output: &mut Output) -> Mode {
     let mode = policy.effective_mode();
     if policy.mode == Mode::Audit {
         let text = match mode {
@@ -207,7 +219,7 @@ fn mode(policy: &policy::Policy, output: &mut Output) -> Mode {
 }
 
 /// The variables that the agent does not get; they are told by name.
-fn removed(policy: &policy::Policy, output: &mut Output) -> Vec<OsString> {
+fn removed(policy: &Policy, output: &mut Output) -> Vec<OsString> {
     let own: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let own = own.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
     let removed = policy::environment::removed(policy, own);

@@ -113,7 +113,7 @@ fn without_hints(service: &mut SVCB) {
 
 /// Whether an address means something only here: this machine, its network, its cloud. Whoever serves a name
 /// could lead the agent there (rebinding).
-pub(super) fn is_of_this_site(address: IpAddr) -> bool {
+pub fn is_of_this_site(address: IpAddr) -> bool {
     if crate::policy::decide::reserved().any(|net| net.contains(&address.to_canonical())) {
         return true;
     }

@@ -69,6 +69,7 @@ fn say(word: &Word) {
 pub(super) struct Shared {
     pub(super) names: Names,
     pub(super) within: Vec<IpNet>,
+    pub(super) audit: bool,
     resolver: TokioResolver,
     grants: RefCell<Grants>,
     table: RefCell<Box<dyn Table>>,
@@ -91,6 +92,7 @@ async fn run() -> anyhow::Result<()> {
     let shared = Rc::new(Shared {
         names: Names::new(task.names),
         within: task.within,
+        audit: task.audit,
         resolver,
         grants: RefCell::default(),
         table: RefCell::new(Box::new(table)),

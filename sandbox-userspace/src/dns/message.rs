@@ -19,6 +19,9 @@ pub struct Task {
     pub within: Vec<IpNet>,
     /// Servers to ask; none: those of the host's configuration.
     pub servers: Vec<SocketAddr>,
+    /// Names that are not allowed are told of, and asked for all the same: their addresses are not opened, but
+    /// it is known whose they are.
+    pub audit: bool,
     /// Descriptors of its sockets: UDP and TCP over IPv4, then over IPv6 where there is that.
     pub sockets: Vec<i32>,
 }

@@ -13,7 +13,25 @@ pub mod parent;
 mod question;
 mod serve;
 
+pub use answer::is_of_this_site;
 pub use grants::{Spot, Table};
+
+/// Judges the bytes of a message under a policy that knows one name: for fuzzing.
+#[doc(hidden)]
+pub fn judge_any(bytes: &[u8]) {
+    use crate::policy::names::{NameEntry, NameLayer, Names};
+    let entry = NameEntry {
+        name: "example.com".into(),
+        beneath: true,
+        allow: true,
+        rule: 1,
+        ports: (443, 443),
+        protocols: [true, true],
+    };
+    let names = Names::new(vec![NameLayer { closes: true, entries: vec![entry] }]);
+    let _ = question::judge(bytes, &names);
+    let _ = question::unjudged(bytes);
+}
 
 /// Where DNS is asked for, RFC 1035.
 pub const PORT: u16 = 53;

@@ -1,7 +1,7 @@
 //! The resolver as `sandbox run` sees it: sockets, a process, what it says.
 
 use super::message::{Task, Word};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
@@ -207,6 +207,22 @@ impl Resolver {
             }
         }
         heard
+    }
+
+    /// What it has said already, without waiting. What it says of an address it says before anybody can connect
+    /// to it: asked after a record was read, it has told of that record's address.
+    pub fn said(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        while self.is_readable() {
+            heard.extend(self.follow());
+        }
+        heard
+    }
+
+    fn is_readable(&self) -> bool {
+        let Some((fd, flags)) = self.wait_on() else { return false };
+        let mut wait = [PollFd::new(&fd, flags)];
+        poll(&mut wait, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// The resolver's process, for tests of its death.

@@ -78,6 +78,16 @@ pub(super) fn judge(bytes: &[u8], names: &Names) -> Verdict {
     }
 }
 
+/// A question that can be asked whatever the rules say; nothing is opened for it.
+pub(super) fn unjudged(bytes: &[u8]) -> Option<Question> {
+    let message = Message::from_vec(bytes).ok()?;
+    let [query] = message.queries.as_slice() else { return None };
+    let (name, kind) = (query.name().clone(), query.query_type());
+    let asked = query.query_class() == DNSClass::IN && is_asked(kind);
+    let text = text_of(&name).filter(|_| asked)?;
+    Some(Question { message, name, text, kind, open: Vec::new() })
+}
+
 /// Types that are asked for: of single records, by programs that want to reach a host.
 fn is_asked(kind: RecordType) -> bool {
     matches!(

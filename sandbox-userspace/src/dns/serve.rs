@@ -112,6 +112,11 @@ async fn answers(bytes: &[u8], shared: &Rc<Shared>, datagram: bool) -> Vec<Messa
         Verdict::Answer(answer) => vec![*answer],
         Verdict::Refuse(answer, refused) => {
             shared.refused(refused);
+            if shared.audit
+                && let Some(question) = question::unjudged(bytes)
+            {
+                return vec![ask(&question, shared).await];
+            }
             let mut answers = vec![*answer];
             if datagram {
                 // musl waits for five seconds after a refusal: it hears only that a name exists or does

@@ -1,6 +1,6 @@
 //! Cursor: kinds of workspaces, further places, and a policy of the network.
 
-use super::{Import, domain, srt, strings};
+use super::{EVERY_HOST, Import, domain, srt, strings};
 use serde_json::Value;
 
 const KNOWN: &[&str] = &[
@@ -38,7 +38,7 @@ pub(super) fn read(settings: &Value, import: &mut Import) {
     let network = settings.get("networkPolicy").unwrap_or(&Value::Null).clone();
     import.unknown("networkPolicy", &network, &["default", "allow", "deny"]);
     if network.get("default").and_then(Value::as_str) == Some("allow") {
-        import.lose("networkPolicy.default", "allow", "every host: name those that are meant");
+        import.lose("networkPolicy.default", "allow", EVERY_HOST);
     }
     for (key, list) in
         [("networkPolicy.allow", "network.allow"), ("networkPolicy.deny", "network.deny")]

@@ -4,6 +4,7 @@
 use super::{Import, domain, strings};
 use crate::policy::check::path::spelled_out;
 use serde_json::Value;
+use std::collections::HashMap;
 
 const NETWORK: &[&str] =
     &["allowedDomains", "deniedDomains", "allowUnixSockets", "allowAllUnixSockets"];
@@ -28,10 +29,12 @@ pub(super) fn files(settings: &Value, at: &str, import: &mut Import) {
         }
     }
     let denied = list("denyWrite", import);
+    let places: HashMap<String, &String> =
+        denied.iter().map(|value| (path(value).trim_end_matches('/').to_owned(), value)).collect();
     for value in list("allowWrite", import) {
         let opened = path(&value);
         // There what is denied stays so however deep it is opened; here the deeper rule would win.
-        let above = denied.iter().find(|denied| beneath(&opened, &path(denied)));
+        let above = ancestors(&opened).find_map(|place| places.get(place));
         match above {
             Some(above) => {
                 let why = format!("denyWrite has `{above}`, which counts more: left out");
@@ -78,10 +81,8 @@ pub(super) fn path(text: &str) -> String {
     }
 }
 
-/// Whether a rule's place lies in another one's, or is the same.
-fn beneath(path: &str, above: &str) -> bool {
-    let above = above.trim_end_matches('/');
-    path.trim_end_matches('/')
-        .strip_prefix(above)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// A path and all above it, the deepest first, each without a slash at its end.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    let whole = path.trim_end_matches('/');
+    std::iter::successors(Some(whole), |path| path.rsplit_once('/').map(|(above, _)| above))
 }

@@ -20,6 +20,7 @@ mod json;
 pub mod layers;
 #[cfg(test)]
 mod layers_tests;
+pub mod limits;
 pub mod linked;
 pub mod names;
 mod parse;

@@ -2,6 +2,7 @@
 
 use super::check::{self, Problem, nearest};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
+use super::limits::{self, Limits};
 use super::rule::{
     Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
 };
@@ -19,8 +20,21 @@ use toml::de::{DeTable, DeValue};
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-pub(super) const KEYS: [(&str, &[&str]); 9] = [
-    ("", &["version", "extends", "except", "mode", "files", "network", "environment", "processes"]),
+pub(super) const KEYS: [(&str, &[&str]); 10] = [
+    (
+        "",
+        &[
+            "version",
+            "extends",
+            "except",
+            "mode",
+            "files",
+            "network",
+            "environment",
+            "processes",
+            "limits",
+        ],
+    ),
     ("files", &["read", "write", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
@@ -28,6 +42,7 @@ pub(super) const KEYS: [(&str, &[&str]); 9] = [
     ("network", &["allow", "deny", "listen", "resolvers", "unix"]),
     ("network.unix", &["allow", "deny"]),
     ("processes", &["namespaces"]),
+    ("limits", &limits::KEYS),
     ("environment", &["allow", "deny", "secrets"]),
 ];
 
@@ -140,6 +155,7 @@ impl Layers {
         let lists = LIST_KEYS.into_iter().filter(|key| find(root, key).is_some());
         self.policy.said.extend(lists.chain(mode.map(|_| "mode")));
         let namespaces = reader.namespaces(root);
+        let limits = reader.limits(root);
         let servers = reader.resolvers(root);
         let mut found = reader.diagnostics;
         for preset in presets {
@@ -149,6 +165,7 @@ impl Layers {
             }
         }
         self.policy.sources.push(Arc::clone(source));
+        self.policy.limits = self.policy.limits.or(limits);
         self.policy.namespaces = namespaces.or(self.policy.namespaces);
         self.policy.resolvers.extend(servers);
         let defaults = &mut self.policy.defaults;
@@ -391,6 +408,38 @@ impl Reader<'_> {
             format!("`processes.namespaces` is {}, not a truth value", article(value.get_ref()));
         self.error(value.span(), message, "write `true` or `false`");
         None
+    }
+
+    /// What `[limits]` says.
+    fn limits(&mut self, root: &DeTable<'_>) -> Limits {
+        let mut limits = Limits::default();
+        let Some(table) = root.get("limits").and_then(|table| table.get_ref().as_table()) else {
+            return limits;
+        };
+        for key in limits::KEYS {
+            let Some(value) = table.get(key) else { continue };
+            let (field, parsed) = match (key, value.get_ref()) {
+                ("pids", DeValue::Integer(number)) => {
+                    // A number that is beyond all is beyond this one.
+                    let digits = number.as_str().replace('_', "");
+                    let number = i64::from_str_radix(&digits, number.radix()).unwrap_or(i64::MAX);
+                    (&mut limits.pids, limits::pids(number))
+                }
+                ("memory", DeValue::String(text)) => (&mut limits.memory, limits::memory(text)),
+                ("cpu", DeValue::String(text)) => (&mut limits.cpu, limits::cpu(text)),
+                (_, other) => {
+                    let kind = if key == "pids" { "a number" } else { "text" };
+                    let message = format!("`limits.{key}` is {}, not {kind}", article(other));
+                    self.error(value.span(), message, "see `[limits]` in docs/policy.md");
+                    continue;
+                }
+            };
+            match parsed {
+                Ok(limit) => *field = Some(limit),
+                Err(problem) => self.error(value.span(), problem.message, problem.help),
+            }
+        }
+        limits
     }
 
     /// The name servers of `network.resolvers`.

@@ -65,9 +65,9 @@ const CASES: &[Case] = &[
     ),
     ("version = 1\nread.deny = []", (2, 1, 4), "unknown key `read`", "belongs in `[files]`"),
     (
-        "version = 1\n[limits]\n",
-        (2, 2, 6),
-        "unknown key `limits`",
+        "version = 1\n[budgets]\n",
+        (2, 2, 7),
+        "unknown key `budgets`",
         "known keys here: `version`, `extends`, `except`, `mode`, `files`, `network`, `environment`",
     ),
     (

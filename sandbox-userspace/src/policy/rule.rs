@@ -2,6 +2,7 @@
 
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
+use super::limits::Limits;
 use super::services::Service;
 use super::source::{Place, Source};
 use ipnet::IpNet;
@@ -33,6 +34,8 @@ pub struct Policy {
     pub defaults: Defaults,
     /// `processes.namespaces`, where a text says it: members may make user namespaces and mount in them.
     pub namespaces: Option<bool>,
+    /// `[limits]`: how much of the machine the session may have.
+    pub limits: Limits,
     /// `mode`: whether what is denied fails.
     pub mode: Mode,
     /// The texts that were read, in the order of their rules.
@@ -56,6 +59,7 @@ impl Default for Policy {
             secrets: true,
             defaults: Defaults::default(),
             namespaces: None,
+            limits: Limits::default(),
             mode: Mode::Enforce,
             sources: Vec::new(),
             said: BTreeSet::new(),

@@ -34,6 +34,7 @@ struct Document {
     network: Option<Network>,
     environment: Option<Environment>,
     processes: Option<Processes>,
+    limits: Option<Limits>,
 }
 
 /// The name of a policy that ships inside the program.
@@ -139,6 +140,19 @@ struct Environment {
     deny: Vec<String>,
     /// Whether variables stay whose values look like secrets: `allow` where not said.
     secrets: Option<Verdict>,
+}
+
+/// How much of the machine the session may have, all its processes together.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape counts")]
+struct Limits {
+    /// Memory: `8GiB`. What is beyond is ended by the kernel.
+    memory: Option<String>,
+    /// Processes and threads.
+    pids: Option<u32>,
+    /// Time of processors, in percent of one: `200%`.
+    cpu: Option<String>,
 }
 
 /// What processes may do beside.

@@ -1,5 +1,6 @@
 //! The session's cgroup in the v2 hierarchy.
 
+use crate::policy::limits::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use sandbox_common::subject::Parent;
@@ -29,6 +30,17 @@ pub enum CgroupError {
         root: String,
         /// Where it is mounted.
         mount: String,
+    },
+    /// A limit of the policy takes a controller that this hierarchy does not have.
+    #[error(
+        "the policy limits what the cgroup controller `{controller}` counts, which is not to be had in \
+         {cgroup}: leave the limit out, or boot with this controller in cgroup v2"
+    )]
+    Controller {
+        /// Its name.
+        controller: String,
+        /// Where it is missing.
+        cgroup: PathBuf,
     },
     /// A file operation failed.
     #[error("cannot {what} {path}: {source}")]
@@ -114,11 +126,50 @@ impl CgroupTree {
         Ok(Cgroup { id: id(&path)?, path, parent })
     }
 
+    /// Limits a session's cgroup. Controllers that are off on the way down are turned on.
+    pub fn limit(&self, cgroup: &Cgroup, limits: Limits) -> Result<(), CgroupError> {
+        /// Microseconds over which time is counted: the kernel's own default.
+        const PERIOD: u64 = 100_000;
+        let settings = [
+            ("memory", "memory.max", limits.memory.map(|bytes| bytes.to_string())),
+            ("pids", "pids.max", limits.pids.map(|count| count.to_string())),
+            (
+                "cpu",
+                "cpu.max",
+                limits.cpu.map(|percent| format!("{} {PERIOD}", percent * (PERIOD / 100))),
+            ),
+        ];
+        for (controller, file, value) in settings {
+            let Some(value) = value else { continue };
+            for above in [&self.mount, &self.parent()] {
+                enable(above, controller)?;
+            }
+            let file = cgroup.path.join(file);
+            fs::write(&file, value).map_err(io_error("write the limit", &file))?;
+        }
+        Ok(())
+    }
+
     /// Removes the directory of all sessions' cgroups if none is left.
     pub fn tidy(&self) {
         // Anything but success means that it is in use or gone.
         let _ = fs::remove_dir(self.parent());
     }
+}
+
+/// Turns a controller on for the cgroups in one.
+fn enable(cgroup: &Path, controller: &str) -> Result<(), CgroupError> {
+    let file = cgroup.join("cgroup.subtree_control");
+    let known = fs::read_to_string(&file).map_err(io_error("read", &file))?;
+    if known.split_whitespace().any(|known| known == controller) {
+        return Ok(());
+    }
+    fs::write(&file, format!("+{controller}")).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::InvalidInput => {
+            CgroupError::Controller { controller: controller.to_owned(), cgroup: cgroup.into() }
+        }
+        _ => io_error("turn a controller on in", &file)(error),
+    })
 }
 
 /// One cgroup.

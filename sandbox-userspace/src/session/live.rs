@@ -303,6 +303,9 @@ impl Live {
         if base.effective_mode() != self.base.effective_mode() {
             return Err("the policy has another `mode`: that needs a new session".to_owned());
         }
+        if base.effective_limits() != self.base.effective_limits() {
+            return Err("the policy has other `limits`: that needs a new session".to_owned());
+        }
         if names(&base) != names(&self.base) || base.resolvers != self.base.resolvers {
             let text = "the policy has other rules about names: that needs a new session";
             return Err(text.to_owned());

@@ -8,6 +8,7 @@ use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
 use crate::dns::parent::Resolver;
 use crate::engine::Passed;
+use crate::policy::limits::Limits;
 use crate::sinks::{Level, Output};
 use std::io;
 use std::path::PathBuf;
@@ -64,11 +65,12 @@ impl Resources {
     }
 
     /// Makes the cgroup and the directories.
-    pub fn make(&mut self, uid: u32, gid: u32) -> Result<Cgroup, ResourceError> {
+    pub fn make(&mut self, uid: u32, gid: u32, limits: Limits) -> Result<Cgroup, ResourceError> {
         let cgroup = self.tree.create(self.state.id.as_str())?;
         self.cgroup = Some(cgroup.clone());
         self.state.cgroup_id = Some(cgroup.id);
         self.entry.write(&self.state)?;
+        self.tree.limit(&cgroup, limits)?;
         let path = &self.state.temporary;
         tempdir::create(path, uid, gid)
             .map_err(|source| ResourceError::Create { path: path.clone(), source })?;
@@ -105,8 +107,12 @@ impl Resources {
 
     /// Reads the records that wait and returns how many found no room, where that is known.
     pub fn drain(&mut self, output: &mut Output) -> Option<u64> {
-        let Enforced { guard, source, .. } = self.enforced.as_mut()?;
-        while let Some(record) = source.next() {
+        let Enforced { guard, source, resolver, .. } = self.enforced.as_mut()?;
+        let records: Vec<_> = std::iter::from_fn(|| source.next()).collect();
+        if let Some(resolver) = resolver {
+            resolver.said().into_iter().for_each(|word| output.resolver(word));
+        }
+        for record in records {
             output.record(record);
         }
         match guard.lost() {

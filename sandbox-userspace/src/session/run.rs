@@ -13,6 +13,7 @@ use super::terminal::Group;
 use super::user::User;
 use super::{SessionId, tempdir};
 use crate::policy::compiled::Rule;
+use crate::policy::limits::Limits;
 use crate::sinks::{Level, Output};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -42,6 +43,8 @@ pub struct Request {
     pub variables: Vec<(&'static str, Option<OsString>)>,
     /// Variables of this process that it does not get.
     pub removed: Vec<OsString>,
+    /// How much of the machine it may have.
+    pub limits: Limits,
     /// What rule ids mean.
     pub rules: Vec<Rule>,
 }
@@ -144,7 +147,7 @@ pub trait Kernel {
 /// Runs the session; `Ok` is the exit status of its command.
 pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Result<u8, RunError> {
     let Request { id, registry, tree, pins, user, workspace, command, .. } = request;
-    let Request { variables, removed, rules, .. } = request;
+    let Request { variables, removed, limits, rules, .. } = request;
     let directory = std::env::current_dir().map_err(own("find the current directory"))?;
     let search = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -173,7 +176,7 @@ pub fn run(request: Request, kernel: &mut dyn Kernel, output: &mut Output) -> Re
     };
     let mut resources = Resources::begin(&registry, tree, state)?;
     let outcome = (|| {
-        let cgroup = resources.make(user.uid, user.gid)?;
+        let cgroup = resources.make(user.uid, user.gid, limits)?;
         let entrance = cgroup.entrance()?;
         let enforced = kernel.enforce(&cgroup, &pins)?;
         if let Some(signal) = signals.asked_to_end().map_err(own("read the signals"))? {

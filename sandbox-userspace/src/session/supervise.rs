@@ -73,9 +73,14 @@ fn watch(
     heard: &mut dyn FnMut(Heard),
 ) -> io::Result<Ending> {
     loop {
-        for _ in 0..BATCH {
-            let Some(next) = enforced.source.next() else { break };
-            heard(Heard::Record(next));
+        let records: Vec<_> = std::iter::from_fn(|| enforced.source.next()).take(BATCH).collect();
+        if !records.is_empty()
+            && let Some(resolver) = &mut enforced.resolver
+        {
+            resolver.said().into_iter().for_each(|word| heard(Heard::Resolver(word)));
+        }
+        for record in records {
+            heard(Heard::Record(record));
         }
         while let Some(arrived) = signals.next()? {
             pass_on(agent, arrived)?;

@@ -35,17 +35,19 @@ pub struct Explainer {
     boot: SignedDuration,
     /// The names for which the session was given addresses.
     pub known: Known,
+    /// The session only reports: its resolver answers what it would refuse.
+    audit: bool,
 }
 
 impl Explainer {
-    /// For a session whose rules, by id, are these and whose mounts `show` knows.
-    pub fn new(session: SessionId, rules: SharedRules, show: Show) -> Self {
+    /// For a session whose rules, by id, are these, in this mode, and whose mounts `show` knows.
+    pub fn new(session: SessionId, rules: SharedRules, mode: Mode, show: Show) -> Self {
         let now = Timestamp::now().as_duration();
         let since_boot = clock_gettime(ClockId::Boottime);
         // Nanoseconds of a timespec are below a thousand million.
         let nanoseconds = i32::try_from(since_boot.tv_nsec).unwrap_or(0);
         let boot = now.saturating_sub(SignedDuration::new(since_boot.tv_sec, nanoseconds));
-        Self { session, rules, show, boot, known: Known::default() }
+        Self { session, rules, show, boot, known: Known::default(), audit: mode == Mode::Audit }
     }
 
     /// What a record means.
@@ -190,8 +192,9 @@ impl Explainer {
         let rule = self.rule(rule);
         let reason = if rule.is_some() { Reason::Rule } else { Reason::Default };
         let times = if count > 1 { format!(", {count} times") } else { String::new() };
+        let verdict = if self.audit { "would deny" } else { "denied" };
         let message = format!(
-            "denied question about {name} ({kind}){times}: {}",
+            "{verdict} question about {name} ({kind}){times}: {}",
             because(reason as u8, rule.as_ref())
         );
         let hint =
@@ -225,7 +228,7 @@ impl Explainer {
             hook: Hook::Resolver.name().into(),
             access: vec!["connect".into()],
             reason: reason.name().into(),
-            verdict: Verdict::Denied,
+            verdict: if self.audit { Verdict::Audited } else { Verdict::Denied },
             pid: 0,
             tid: 0,
             uid: 0,

@@ -30,7 +30,7 @@ fn explainer() -> Explainer {
         Some(path)
     };
     let rules = Arc::new(RwLock::new(rules));
-    Explainer::new("0123abcd".parse().unwrap(), rules, Box::new(show))
+    Explainer::new("0123abcd".parse().unwrap(), rules, Mode::Enforce, Box::new(show))
 }
 
 fn header(hook: Hook, reason: Reason, access: Access, rule: u32) -> Header {

@@ -45,13 +45,19 @@ pub(crate) fn main() -> Option<ExitCode> {
         command,
         variables: Vec::new(),
         removed: Vec::new(),
+        limits: sandbox_userspace::policy::limits::Limits::default(),
         rules: Vec::new(),
     };
     let mut output = Output::new(false, false, Some(&place.events())).unwrap();
     let show = |_, names: &[Vec<u8>]| {
         Some(PathBuf::from(String::from_utf8_lossy(&names.concat()).into_owned()))
     };
-    output.explain_with(Explainer::new(request.id.clone(), SharedRules::default(), Box::new(show)));
+    output.explain_with(Explainer::new(
+        request.id.clone(),
+        SharedRules::default(),
+        sandbox_common::subject::Mode::Enforce,
+        Box::new(show),
+    ));
     Some(match run(request, &mut StandIn { place }, &mut output) {
         Ok(code) => code.into(),
         Err(error) => {

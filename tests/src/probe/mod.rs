@@ -133,6 +133,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::Udp { address, way } => network::udp(*address, *way),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),
         O::SocketTable { way } => kinds::table(*way),
+        O::Between { one, other, until, threads } => names::between(one, other, until, *threads),
         O::Lookup { server, name, kind, way } => lookup::lookup(*server, name, *kind, *way),
         O::LookupGarbage { server } => lookup::garbage(*server),
         O::Bind { address, udp } => listen::bind(*address, *udp),

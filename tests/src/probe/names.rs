@@ -4,6 +4,7 @@ use super::{Outcome, Place, Stage};
 use rustix::fd::{AsFd, AsRawFd as _};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use serde_json::Value;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn done(result: rustix::io::Result<()>, stage: &'static str) -> Outcome {
     result.stage(stage).map(|()| Value::Null)
@@ -12,6 +13,37 @@ fn done(result: rustix::io::Result<()>, stage: &'static str) -> Outcome {
 pub(super) fn create(path: &Place) -> Outcome {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
     done(rustix::fs::open(path.path(), flags, Mode::from(0o644)).map(drop), "openat(O_CREAT)")
+}
+
+/// Threads that rename from one directory into another, and write in each, until something is there.
+pub(super) fn between(one: &Place, other: &Place, until: &Place, threads: usize) -> Outcome {
+    let [both, first, second] = std::array::from_fn(|_| AtomicU64::new(0));
+    let writes = |directory: &Place| {
+        let path = directory.join("file");
+        rustix::fs::open(path.path(), OFlags::WRONLY, Mode::empty()).is_ok()
+    };
+    let work = |thread: usize| {
+        let name = format!("moved-{thread}");
+        let (from, to) = (one.join(&name), other.join(&name));
+        while !until.path().exists() {
+            let moved = rustix::fs::rename(from.path(), to.path()).is_ok();
+            for (counter, happened) in
+                [(&both, moved), (&first, writes(one)), (&second, writes(other))]
+            {
+                counter.fetch_add(u64::from(happened), Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        (0..threads).try_for_each(|thread| {
+            let born = std::thread::Builder::new().spawn_scoped(scope, move || work(thread));
+            born.map(drop)
+        })
+    })
+    .stage("clone")?;
+    let counted = [both, first, second].map(AtomicU64::into_inner);
+    Ok(serde_json::json!({ "both": counted[0], "first": counted[1], "second": counted[2] }))
 }
 
 pub(super) fn mkdir(path: &Place) -> Outcome {

@@ -206,6 +206,16 @@ pub(crate) enum Operation {
         way: SocketWay,
     },
 
+    // names.rs
+    /// In some threads, until something is there: renames from one directory into another, which takes both to
+    /// be open, and opens a file of each for writing. Counts what succeeded.
+    Between {
+        one: Place,
+        other: Place,
+        until: Place,
+        threads: usize,
+    },
+
     // lookup.rs
     /// Asks a name server for records of a type.
     Lookup {
@@ -454,6 +464,7 @@ impl Operation {
             O::Udp { .. } => "udp",
             O::Socket { .. } => "socket",
             O::SocketTable { .. } => "socket_table",
+            O::Between { .. } => "between",
             O::Lookup { .. } => "lookup",
             O::LookupGarbage { .. } => "lookup_garbage",
             O::Bind { .. } => "bind",

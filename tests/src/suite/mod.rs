@@ -11,10 +11,12 @@ mod folding;
 mod fuse;
 mod guards;
 mod layers;
+mod learn;
 mod leaving;
 mod limits;
 mod links;
 mod listen;
+mod live;
 mod lsm;
 mod many;
 mod moves;
@@ -108,6 +110,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         surface::trials(),
         limits::trials(),
         layers::trials(),
+        learn::trials(),
+        live::trials(),
         devices::trials(),
         network::trials(),
         listen::trials(),

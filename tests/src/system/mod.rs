@@ -1,5 +1,6 @@
 //! The suite of everyday programs, on a full system.
 
+mod agents;
 mod clients;
 mod forbidden;
 mod machine;
@@ -39,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(forbidden::trials());
     trials.extend(nested::trials());
     trials.extend(selftest::trials());
+    trials.extend(agents::trials());
     trials.extend(network::trials());
     trials.extend(clients::trials());
     trials.extend(units::trials());

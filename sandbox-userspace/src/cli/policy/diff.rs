@@ -25,7 +25,7 @@ pub(super) struct DiffArgs {
 
 /// Something that one of two policies says.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
-struct Difference {
+pub(in crate::cli) struct Difference {
     /// In the new policy, and not in the old one.
     added: bool,
     /// More is allowed with it than without.
@@ -52,7 +52,7 @@ pub(super) fn execute(args: &DiffArgs) -> ExitCode {
             if args.json {
                 anstream::println!("{}", serde_json::json!({ "differences": found }));
             } else {
-                found.iter().for_each(print);
+                show(&found);
             }
             if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
         }
@@ -60,7 +60,7 @@ pub(super) fn execute(args: &DiffArgs) -> ExitCode {
 }
 
 /// Rules are the same where key and text are; an order of rules does not matter to any verdict.
-fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
+pub(in crate::cli) fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
     let mut found = Vec::new();
     for (key, a, b) in [
         ("files.read.default", old.defaults.read, new.defaults.read),
@@ -91,6 +91,18 @@ fn differences(old: &Policy, new: &Policy) -> Vec<Difference> {
         };
         found.extend([of(false, old), of(true, new)]);
     }
+    let limits = |policy: &Policy| {
+        let limits = policy.limits;
+        [("limits.memory", limits.memory), ("limits.pids", limits.pids), ("limits.cpu", limits.cpu)]
+    };
+    for ((key, a), (_, b)) in limits(old).into_iter().zip(limits(new)).filter(|(a, b)| a != b) {
+        let opens = b.is_none_or(|b| a.is_some_and(|a| b > a));
+        let of = |added, limit: Option<u64>| {
+            let text = limit?.to_string();
+            Some(Difference { added, opens, key: key.to_owned(), text, file: None, line: None })
+        };
+        found.extend([of(false, a), of(true, b)].into_iter().flatten());
+    }
     let (before, after) = (rules(old), rules(new));
     let lost = before.iter().filter(|(rule, _)| !after.contains_key(rule));
     let gained = after.iter().filter(|(rule, _)| !before.contains_key(rule));
@@ -118,6 +130,11 @@ fn rules(policy: &Policy) -> BTreeMap<(&str, &str), (&str, u32)> {
         ((origin.key, origin.text.as_str()), at)
     });
     rules.collect()
+}
+
+/// One line each.
+pub(in crate::cli) fn show(found: &[Difference]) {
+    found.iter().for_each(print);
 }
 
 fn print(difference: &Difference) {

@@ -28,7 +28,7 @@ pub(in crate::cli) struct Look {
 }
 
 /// Whose sessions are meant: as root the one who called sudo, else the caller's.
-pub(super) fn user() -> Result<User, PolicyError> {
+pub(in crate::cli) fn user() -> Result<User, PolicyError> {
     let home = std::env::var_os("HOME");
     let uid = rustix::process::geteuid().as_raw();
     let fail = |error: String| Diagnostic::file("/etc/passwd", error, "set HOME to the agent's");

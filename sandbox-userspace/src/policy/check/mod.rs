@@ -18,7 +18,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+    pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: help.into() }
     }
 }
