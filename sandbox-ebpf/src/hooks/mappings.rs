@@ -2,7 +2,7 @@
 //!
 //! Every program start maps some twenty files, so what asks for neither returns at once.
 
-use super::files;
+use super::{files, member};
 use crate::kernel::task;
 use crate::kernel::vfs::{DentryAddress, File, Mapped};
 use crate::subject::Member;

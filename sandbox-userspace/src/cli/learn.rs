@@ -93,7 +93,8 @@ fn learn(args: &LearnArgs) -> Result<u8, Failure> {
     let (whole, _) = layers::over(present.clone(), &setting).map_err(bad)?;
     let tmpdir =
         session.map_or_else(|| PathBuf::from("/tmp/sandbox-none"), |id| tempdir::path(&id));
-    let context = Context { home: user.home, workspace, tmpdir, terminal: None };
+    let surroundings = policy::services::Surroundings::own(user.uid);
+    let context = Context { home: user.home, workspace, tmpdir, terminal: None, surroundings };
     let include: Vec<String> = args.include.iter().map(|what| meant(what, &context)).collect();
     let except = excepted(&present);
     let place = Place { policy: &whole, context: &context, include: &include, except: &except };

@@ -17,6 +17,7 @@ fn context() -> Context {
         workspace: format!("{BASE}/home/w").into(),
         tmpdir: format!("{BASE}/t").into(),
         terminal: None,
+        surroundings: crate::policy::services::Surroundings::default(),
     }
 }
 

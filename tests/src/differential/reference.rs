@@ -324,7 +324,7 @@ impl Reference {
     fn following(&self, model: &Model, link: &Spot) -> Say {
         let views = self.seen(model, link);
         let points: Vec<&[Name]> = self.points.iter().map(Vec::as_slice).collect();
-        let Rules { placed, defaults } = &self.rules;
+        let Rules { placed, defaults, .. } = &self.rules;
         let follows =
             |view: &&Components| decide::following(placed, *defaults, view, &points).allow;
         let open = views.iter().filter(follows).count();
