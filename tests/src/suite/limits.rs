@@ -110,10 +110,10 @@ fn many_files() -> anyhow::Result<()> {
     session.allowed("before", &open(&"/proc/self/status".into()))?;
     let before = Traces::places()?;
     for directory in 0..20 {
-        let place = ground.workspace().join(&format!("directory-{directory}"));
+        let place = ground.workspace().join(format!("directory-{directory}"));
         std::fs::create_dir(&place)?;
         for file in 0..10 {
-            let path = place.join(&format!("file-{file}"));
+            let path = place.join(format!("file-{file}"));
             write(&path, "content")?;
             session.allowed("one of many files", &open(&path))?;
         }

@@ -391,29 +391,32 @@ fn amounts() -> anyhow::Result<()> {
         format!("127.0.0.1:{}/udp max {most}B", udp.port()),
         format!("[::1]:{} count", counted.port()),
     ];
-    let policy = rules.iter().fold(Policy::preset(), |policy, rule| policy.connect(rule));
+    let mut policy = Policy::preset();
+    for rule in &rules {
+        policy = policy.connect(rule);
+    }
     let mut session = Session::start(&ground, &policy)?;
-    let spent = |to: &Service, protocol, rule: &str| {
+    let denied = |to: &Service, protocol, rule: &str| {
         Denial::by(&HOOKS)
             .access("connect")
             .address(to.address, protocol)
             .because(Why::Spent("network.allow", rule.to_owned()))
     };
-    let send = |to: &Service| Operation::Udp { address: to.address, way: UdpWay::Sendto };
+    let datagram = |to: &Service| Operation::Udp { address: to.address, way: UdpWay::Sendto };
     let connect = |to: &Service| Operation::Tcp { address: to.address };
 
     // The first and the second find less than the rule's amount passed, the third does not.
     for _ in 0..2 {
-        must_arrive(&mut session, "a datagram within the amount", &send(&udp), &udp)?;
+        must_arrive(&mut session, "a datagram within the amount", &datagram(&udp), &udp)?;
     }
-    let denial = spent(&udp, "udp", &rules[1]);
-    must_be_refused(&mut session, "a datagram beyond it", &send(&udp), &udp, &denial)?;
+    let denial = denied(&udp, "udp", &rules[1]);
+    must_be_refused(&mut session, "a datagram beyond it", &datagram(&udp), &udp, &denial)?;
     must_arrive(&mut session, "a connection within the amount", &connect(&tcp), &tcp)?;
-    let denial = spent(&tcp, "tcp", &rules[0]);
+    let denial = denied(&tcp, "tcp", &rules[0]);
     must_be_refused(&mut session, "a connection beyond it", &connect(&tcp), &tcp, &denial)?;
     // Who only counts lets everything pass.
     for _ in 0..3 {
-        must_arrive(&mut session, "a datagram that is counted", &send(&counted), &counted)?;
+        must_arrive(&mut session, "a datagram that is counted", &datagram(&counted), &counted)?;
     }
     let events = session.events().clone();
     session.finish()?;
