@@ -108,6 +108,6 @@ fn hidden(hook: Hook, member: &Member, other: Sock) -> i32 {
         return finish::task(hook, member, Decision::deny(Reason::Foreign, Access::CONNECT));
     }
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    let rule = unsafe { ABSTRACT.get(&*key) };
+    let rule = unsafe { ABSTRACT.get(key as &AbstractKey) };
     finish::unix(hook, member, decide::address(rule, Access::CONNECT), &key.name)
 }
