@@ -4,7 +4,8 @@ use super::{Outcome, Place, Stage};
 use rustix::fd::{AsFd, AsRawFd as _};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use serde_json::Value;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 fn done(result: rustix::io::Result<()>, stage: &'static str) -> Outcome {
     result.stage(stage).map(|()| Value::Null)
@@ -17,6 +18,9 @@ pub(super) fn create(path: &Place) -> Outcome {
 
 /// Threads that rename from one directory into another, and write in each, until something is there.
 pub(super) fn between(one: &Place, other: &Place, until: &Place, threads: usize) -> Outcome {
+    const GO: u8 = 1;
+    const STOP: u8 = 2;
+    let begun = AtomicU8::new(0);
     let [both, first, second] = std::array::from_fn(|_| AtomicU64::new(0));
     let writes = |directory: &Place| {
         let path = directory.join("file");
@@ -25,21 +29,29 @@ pub(super) fn between(one: &Place, other: &Place, until: &Place, threads: usize)
     let work = |thread: usize| {
         let name = format!("moved-{thread}");
         let (from, to) = (one.join(&name), other.join(&name));
-        while !until.path().exists() {
+        // All of them live at once, or none goes on.
+        while begun.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        while begun.load(Ordering::Acquire) == GO && !until.path().exists() {
             let moved = rustix::fs::rename(from.path(), to.path()).is_ok();
             for (counter, happened) in
                 [(&both, moved), (&first, writes(one)), (&second, writes(other))]
             {
                 counter.fetch_add(u64::from(happened), Ordering::Relaxed);
             }
+            // Who changes the policies needs a processor too.
+            std::thread::sleep(Duration::from_millis(1));
         }
     };
     std::thread::scope(|scope| {
         let work = &work;
-        (0..threads).try_for_each(|thread| {
+        let born = (0..threads).try_for_each(|thread| {
             let born = std::thread::Builder::new().spawn_scoped(scope, move || work(thread));
             born.map(drop)
-        })
+        });
+        begun.store(if born.is_ok() { GO } else { STOP }, Ordering::Release);
+        born
     })
     .stage("clone")?;
     let counted = [both, first, second].map(AtomicU64::into_inner);
