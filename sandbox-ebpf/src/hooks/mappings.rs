@@ -92,11 +92,11 @@ pub(crate) fn file_mprotect(ctx: LsmContext) -> i32 {
         return ctx.arg(3);
     }
     let Some(file) = mapping.file() else { return ctx.arg(3) };
-    member(&ctx, 3, Hook::FileMprotect, |member, state| match file.shown_as() {
-        None => files::open(state, Hook::FileMprotect, member, file, wanted),
-        // What is mapped is the file of an overlay's layer; what was opened, and is judged, is the overlay's.
-        Some(shown) => shown_open(state, member, shown, wanted),
-    })
+    let Some(shown) = file.shown_as() else {
+        return judge(&ctx, 3, Hook::FileMprotect, file, wanted);
+    };
+    // What is mapped is the file of an overlay's layer; what was opened, and is judged, is the overlay's.
+    member(&ctx, 3, Hook::FileMprotect, |member, state| shown_open(state, member, shown, wanted))
 }
 
 /// A function of its own, for the stack.
