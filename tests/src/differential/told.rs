@@ -14,7 +14,7 @@ use std::path::Path;
 const MOVING: [&str; 2] = ["gain", "rule_beneath"];
 
 /// One way in which an event may explain why an operation is refused.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Cause {
     /// The object, by every path at which it is seen.
     paths: Vec<Vec<u8>>,
@@ -22,6 +22,16 @@ struct Cause {
     within: bool,
     /// One of these rules, `None` the default; nothing where the reason is that it would move.
     rules: Option<Vec<Option<RuleName>>>,
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<String> = self.paths.iter().map(|path| escape::text(path)).collect();
+        match &self.rules {
+            Some(rules) => write!(f, "{paths:?} is closed by one of {rules:?}"),
+            None => write!(f, "{paths:?} is about moving"),
+        }
+    }
 }
 
 /// An operation about which there is an event, or may be.
@@ -35,31 +45,35 @@ pub(crate) struct Note {
     pub(crate) bystander: i32,
     pub(crate) member: i32,
     causes: Vec<Cause>,
+    /// A mount point is concerned, which no path leads to: what is said of it is left open.
+    covered: bool,
 }
 
 impl Note {
     /// Of an operation that the reference denies, before it is done.
     pub(crate) fn of(reference: &Reference, model: &Model, op: &Op, at: usize) -> Self {
-        Self { at, must: false, bystander: 0, member: 0, causes: causes(reference, model, op) }
+        let (causes, covered) = causes(reference, model, op);
+        Self { at, must: false, bystander: 0, member: 0, causes, covered }
     }
 
     /// The same, with how it ended.
     pub(crate) fn ended(self, must: bool, bystander: i32, member: i32) -> Self {
-        Self { must, bystander, member, ..self }
+        Self { must: must && !self.covered, bystander, member, ..self }
     }
 
     fn explains(&self, event: &Told) -> bool {
-        self.causes.iter().any(|cause| {
-            let right = match &cause.rules {
-                Some(rules) => match event.reason.as_str() {
-                    "rule" => event.rule.is_some() && rules.contains(&event.rule),
-                    "default" => event.rule.is_none() && rules.contains(&None),
-                    _ => false,
-                },
-                None => MOVING.contains(&event.reason.as_str()),
-            };
-            right && cause.paths.iter().any(|path| event.is_about(path, cause.within))
-        })
+        self.covered
+            || self.causes.iter().any(|cause| {
+                let right = match &cause.rules {
+                    Some(rules) => match event.reason.as_str() {
+                        "rule" => event.rule.is_some() && rules.contains(&event.rule),
+                        "default" => event.rule.is_none() && rules.contains(&None),
+                        _ => false,
+                    },
+                    None => MOVING.contains(&event.reason.as_str()),
+                };
+                right && cause.paths.iter().any(|path| event.is_about(path, cause.within))
+            })
     }
 }
 
@@ -117,7 +131,7 @@ impl Told {
     pub(crate) fn is_of(&self, zone: &Path, notes: &[Note]) -> bool {
         let inside = |rest: &str| rest.is_empty() || rest.starts_with('/');
         if self.end().is_some() {
-            return notes.iter().any(|note| note.explains(self));
+            return notes.iter().any(|note| !note.covered && note.explains(self));
         }
         self.path.strip_prefix(&*zone.to_string_lossy()).is_some_and(inside)
     }
@@ -149,8 +163,8 @@ pub(crate) fn disagreement<'a>(notes: &'a [Note], events: &[Told]) -> Option<(&'
     Some((last, format!("nothing that was done explains the event: {more}")))
 }
 
-/// Everything that denies an operation.
-fn causes(reference: &Reference, model: &Model, op: &Op) -> Vec<Cause> {
+/// Everything that denies an operation, and whether a mount point is concerned.
+fn causes(reference: &Reference, model: &Model, op: &Op) -> (Vec<Cause>, bool) {
     const WRITE: &[Kind] = &[Kind::Write];
     let spot = |path: &[u8], last| {
         let target = model.resolve(path, last).ok()?;
@@ -187,9 +201,11 @@ fn causes(reference: &Reference, model: &Model, op: &Op) -> Vec<Cause> {
     let within = op.action == Action::Open && op.flags() & libc::O_TMPFILE == libc::O_TMPFILE;
     let mut causes = Vec::new();
     let mut seen = Vec::new();
+    let mut covered = false;
     for (spot, kinds) in places {
         let Some(spot) = spot else { continue };
         let paths: Vec<Vec<u8>> = reference.paths(model, &spot);
+        covered |= paths.is_empty();
         let judged = if within { spot.join(&[b"#1".to_vec()]) } else { spot };
         let rules = kinds.iter().flat_map(|kind| reference.closing(model, &judged, *kind));
         let rules: Vec<Option<RuleName>> = rules.collect();
@@ -201,7 +217,7 @@ fn causes(reference: &Reference, model: &Model, op: &Op) -> Vec<Cause> {
     if matches!(op.action, Action::Link | Action::Rename) {
         causes.push(Cause { paths: seen, within: false, rules: None });
     }
-    causes
+    (causes, covered)
 }
 
 /// What an open with these flags wants.
@@ -235,7 +251,7 @@ mod tests {
     fn note(at: usize, must: bool, path: &str, rules: Option<&[Option<RuleName>]>) -> Note {
         let rules = rules.map(<[_]>::to_vec);
         let causes = vec![Cause { paths: vec![path.into()], within: false, rules }];
-        Note { at, must, bystander: 0, member: libc::EACCES, causes }
+        Note { at, must, bystander: 0, member: libc::EACCES, causes, covered: false }
     }
 
     fn told(path: &str, reason: &str, rule: Option<&str>) -> Told {
