@@ -298,7 +298,7 @@ impl Reference {
     }
 
     /// Whether the links that an operation's paths lead through are followed.
-    fn through_links(&self, model: &Model, op: &Op) -> Say {
+    pub(crate) fn through_links(&self, model: &Model, op: &Op) -> Say {
         let itself = if op.number == 1 { Last::Itself } else { Last::Followed };
         let last = match op.action {
             Action::Open => followed(op.flags()),

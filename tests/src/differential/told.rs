@@ -2,7 +2,7 @@
 
 use super::model::{Last, Model, Spot, followed};
 use super::operation::{Action, Op};
-use super::reference::{Reference, RuleName};
+use super::reference::{Reference, RuleName, Say};
 use sandbox_userspace::policy::rule::Kind;
 use sandbox_userspace::sinks::escape;
 use serde_json::Value;
@@ -45,24 +45,26 @@ pub(crate) struct Note {
     pub(crate) bystander: i32,
     pub(crate) member: i32,
     causes: Vec<Cause>,
-    /// A mount point is concerned, which no path leads to: what is said of it is left open.
-    covered: bool,
+    /// What is told is left open: a mount point is concerned, which no path leads to, or a link on the way
+    /// is not followed.
+    open: bool,
 }
 
 impl Note {
     /// Of an operation that the reference denies, before it is done.
     pub(crate) fn of(reference: &Reference, model: &Model, op: &Op, at: usize) -> Self {
         let (causes, covered) = causes(reference, model, op);
-        Self { at, must: false, bystander: 0, member: 0, causes, covered }
+        let open = covered || reference.through_links(model, op) != Say::Allow;
+        Self { at, must: false, bystander: 0, member: 0, causes, open }
     }
 
     /// The same, with how it ended.
     pub(crate) fn ended(self, must: bool, bystander: i32, member: i32) -> Self {
-        Self { must: must && !self.covered, bystander, member, ..self }
+        Self { must: must && !self.open, bystander, member, ..self }
     }
 
     fn explains(&self, event: &Told) -> bool {
-        self.covered
+        self.open
             || self.causes.iter().any(|cause| {
                 let right = match &cause.rules {
                     Some(rules) => match event.reason.as_str() {
@@ -131,7 +133,7 @@ impl Told {
     pub(crate) fn is_of(&self, zone: &Path, notes: &[Note]) -> bool {
         let inside = |rest: &str| rest.is_empty() || rest.starts_with('/');
         if self.end().is_some() {
-            return notes.iter().any(|note| !note.covered && note.explains(self));
+            return notes.iter().any(|note| !note.open && note.explains(self));
         }
         self.path.strip_prefix(&*zone.to_string_lossy()).is_some_and(inside)
     }
@@ -251,7 +253,7 @@ mod tests {
     fn note(at: usize, must: bool, path: &str, rules: Option<&[Option<RuleName>]>) -> Note {
         let rules = rules.map(<[_]>::to_vec);
         let causes = vec![Cause { paths: vec![path.into()], within: false, rules }];
-        Note { at, must, bystander: 0, member: libc::EACCES, causes, covered: false }
+        Note { at, must, bystander: 0, member: libc::EACCES, causes, open: false }
     }
 
     fn told(path: &str, reason: &str, rule: Option<&str>) -> Told {
