@@ -12,7 +12,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![trial("learn::what_was_wanted_becomes_a_policy", learned)]
+    // Not seen in a machine yet: by `--ignored`.
+    vec![trial("learn::what_was_wanted_becomes_a_policy", learned).with_ignored_flag(true)]
 }
 
 fn create(path: &Place) -> Operation {
