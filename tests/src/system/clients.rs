@@ -114,10 +114,12 @@ fn everyday() -> anyhow::Result<()> {
              git clone -q --bare source served.git; (cd served.git; git update-server-info); \
              cp source/file file; \
              openssl req -quiet -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+               -addext keyUsage=critical,keyCertSign,cRLSign \
                -subj /CN=authority -keyout ca.key -out ca.pem; \
              openssl req -quiet -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
                -subj /CN={ALLOWED} -keyout site.key -out site.csr; \
-             printf 'subjectAltName=DNS:{ALLOWED},DNS:{FORBIDDEN}' > names; \
+             printf '%s\\n' subjectAltName=DNS:{ALLOWED},DNS:{FORBIDDEN} \
+               subjectKeyIdentifier=hash authorityKeyIdentifier=keyid > names; \
              openssl x509 -req -in site.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
                -extfile names -out site.pem 2>/dev/null; chmod a+r ca.pem"
         ),
