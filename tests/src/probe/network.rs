@@ -6,6 +6,7 @@ use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// What arrives where an attempt succeeds.
 const MESSAGE: &[u8] = b"probe";
@@ -107,7 +108,11 @@ pub(super) fn tcp(address: SocketAddr) -> Outcome {
     rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
 }
 
-/// The last refusal is the outcome where every try was refused; else how many were not.
+/// Between two tries of a siege.
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// The last refusal is the outcome where every try was refused; else how many were not. Some hundred tries a
+/// second: each is told, and whoever listens keeps what it hears in memory.
 pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome {
     let (mut through, mut refused) = (0u32, None);
     while refused.is_none() || !stop.path().exists() {
@@ -117,6 +122,7 @@ pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome 
                 Err(failure) => refused = Some(failure),
             }
         }
+        std::thread::sleep(PAUSE);
     }
     match refused {
         Some(failure) if through == 0 => Err(failure),
