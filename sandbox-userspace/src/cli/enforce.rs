@@ -1,5 +1,6 @@
 //! The kernel side of `sandbox run`: a share of the engine, proved, with the session's policy.
 
+use crate::dns;
 use crate::dns::message::Task;
 use crate::dns::parent::{Resolver, Sockets};
 use crate::engine::events::Ring;
@@ -121,9 +122,11 @@ impl Bpf {
 
     /// Starts what answers questions about names, where the policy knows any.
     fn resolver(&self, share: &mut Share, pins: &Path) -> Result<Option<Resolver>, RunError> {
-        // A session that only reports has one in any case, so that addresses have their names.
+        // A session that only reports has one too, so that addresses have their names; unless there is nobody
+        // to ask, for then nobody can tell a name.
         let audit = self.mode == Mode::Audit;
-        if self.policy.names.is_empty() && !audit {
+        let asks = || !self.policy.resolvers.is_empty() || dns::host_names_servers();
+        if self.policy.names.is_empty() && !(audit && asks()) {
             return Ok(None);
         }
         let sockets = Sockets::bind().map_err(|error| refused("listen for questions", error))?;

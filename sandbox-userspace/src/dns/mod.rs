@@ -33,5 +33,11 @@ pub fn judge_any(bytes: &[u8]) {
     let _ = question::unjudged(bytes);
 }
 
+/// Whether the host's configuration (`/etc/resolv.conf`) says whom to ask.
+pub fn host_names_servers() -> bool {
+    hickory_resolver::system_conf::read_system_conf()
+        .is_ok_and(|(config, _)| !config.name_servers.is_empty())
+}
+
 /// Where DNS is asked for, RFC 1035.
 pub const PORT: u16 = 53;
