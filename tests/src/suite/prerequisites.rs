@@ -63,7 +63,9 @@ fn doctor(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()>
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("stage").arg(serde_json::to_string(steps)?).arg(sandbox()).arg("doctor");
         command.args(json.then_some("--json")).env("HOME", crate::harness::HOME);
-        let finished = capture(&mut command, &ground.papers("doctor"), "")?;
+        let papers = ground.papers("doctor");
+        std::fs::create_dir_all(&papers)?;
+        let finished = capture(&mut command, &papers, "")?;
         ensure!(finished.code() == Some(1), "doctor must end with 1: {}", finished.report());
         let remedies = finished.out.split_once(heading).map(|(_, text)| text);
         let remedies = remedies.with_context(|| format!("no remedy: {}", finished.report()))?;
