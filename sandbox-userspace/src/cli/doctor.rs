@@ -10,8 +10,9 @@ use crate::engine::{Aside, CGROUP_HOOKS, EngineError, Engines, Identity, LSM_HOO
 use crate::kernel::features::{Facts, HookFact, HookState, Paths, Survey};
 use crate::session::canary::{self, CanaryError, CanaryReport, Class, Outcome};
 use crate::session::cgroup::{CgroupError, CgroupTree};
+use crate::session::host::{self, HostError};
+use crate::session::orphan;
 use crate::session::state::{RUN, Registry, StateError};
-use crate::session::{host, orphan};
 use sandbox_common::layout::COUNT;
 use serde::Serialize;
 use std::error::Error;
@@ -224,6 +225,8 @@ fn orphans(facts: &Facts) -> Vec<String> {
 /// Why there is no proof.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error("the programs cannot be loaded")]
     Load(#[source] EngineError),
     #[error(transparent)]
@@ -243,6 +246,7 @@ impl Failure {
     /// What to do about it.
     fn mend(&self) -> &'static str {
         match self {
+            Self::Host(error) => error.help(),
             Self::Load(error) => error.mend().unwrap_or(REPORT),
             _ => REPORT,
         }
@@ -251,6 +255,8 @@ impl Failure {
 
 /// Proves on the engine that sessions use; where there is none it is loaded for this, and removed.
 fn prove(facts: &Facts) -> Result<CanaryReport, Failure> {
+    // Where depths of cgroups are not the kernel's, a proof would only fail without saying why.
+    host::check()?;
     let (engines, registry) = (Engines::at(host::PINS), Registry::open(RUN)?);
     let cgroups = CgroupTree::find()?;
     let _alone = registry.hold_doctor()?;
