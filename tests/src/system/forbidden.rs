@@ -86,11 +86,6 @@ fn cases(worker: &Worker) -> Vec<Case> {
         ("systemctl", "systemctl restart dbus", by_bus()),
         // As an agent does that wants to be where its limits are not.
         (
-            "systemd-run --user --scope",
-            "XDG_RUNTIME_DIR=/run/user/0 systemd-run --user --scope cat ~/.ssh/id_ed25519 > stolen",
-            by_bus(),
-        ),
-        (
             "StartTransientUnit of its own process",
             "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 \
              org.freedesktop.systemd1.Manager StartTransientUnit 'ssa(sv)a(sa(sv))' \
@@ -125,7 +120,7 @@ fn programs() -> anyhow::Result<()> {
         &out,
         "git init -q repo; cd repo; git config user.email a@example.org; git config user.name a; \
          git commit -q --allow-empty -m first; cd ..; \
-         systemctl start user@0; mkdir -p tree/branch; echo leaf > tree/branch/leaf; echo content > file; touch ~/.bashrc",
+         mkdir -p tree/branch; echo leaf > tree/branch/leaf; echo content > file; touch ~/.bashrc",
     )?;
     let startup = Path::new(HOME).join(".bashrc");
     let places = [out.path(), &startup, Path::new("/etc")];
