@@ -24,7 +24,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// | 1 | `start_boottime`, nanoseconds |
 /// | 2 | `Control::generation`, never 0 |
 /// | 3 | 32 `Subject::patterns`, 32 `Subject::slot` below |
-/// | 4 | sum over 1 to 3 |
+/// | 4 | sum over 0 to 3 |
 type Words = [u64; 5];
 
 struct Seats(UnsafeCell<[Words; SEATS]>);
@@ -56,12 +56,14 @@ pub(crate) fn current() -> Option<Seat> {
     let seat = place(born);
     // SAFETY: within the seat. Another task may write meanwhile, which the sum tells.
     let word = |at: usize| unsafe { ptr::read_volatile(seat.add(at)) };
-    // Compared alone: it is a pointer, with which the verifier allows no arithmetic.
+    // Compared alone, and read again for the sum: the task's is a pointer, with which the verifier allows no
+    // arithmetic.
     if word(0) != task.address() {
         return None;
     }
-    let (of, sum) = (word(3), word(4));
-    let differs = word(1) ^ born | word(2) ^ generation | sum ^ total(born, generation, of);
+    let (address, of, sum) = (word(0), word(3), word(4));
+    let differs =
+        word(1) ^ born | word(2) ^ generation | sum ^ total(address, born, generation, of);
     if crate::path::opaque(differs) != 0 {
         return None;
     }
@@ -84,19 +86,27 @@ pub(crate) fn take(member: &Member) -> Option<Seat> {
     set(1, born);
     set(2, generation);
     set(3, of);
-    set(4, total(born, generation, of));
+    // SAFETY: within the seat. From memory it is a number; if another task's by now, then the sum is nobody's.
+    let address = unsafe { ptr::read_volatile(words) };
+    set(4, total(address, born, generation, of));
     Some(Seat { slot, patterns })
 }
 
 /// The seat for tasks of a time of birth.
 #[inline(always)]
 fn place(born: u64) -> *mut u64 {
-    let index = (born.wrapping_mul(FACTOR) >> 52) as usize & (SEATS - 1);
+    let index = (mixed(born) >> 52) as usize & (SEATS - 1);
     OF_TASKS.0.get().cast::<Words>().wrapping_add(index).cast()
 }
 
-/// No secret, see `path::cache`: the words are compared besides.
 #[inline(always)]
-fn total(born: u64, generation: u64, of: u64) -> u64 {
-    ((born ^ generation).wrapping_mul(FACTOR) ^ of).wrapping_mul(FACTOR)
+fn mixed(born: u64) -> u64 {
+    born.wrapping_mul(FACTOR)
+}
+
+/// No secret, see `path::cache`: the words are compared besides. With the address, for two tasks may be born at
+/// once, in sessions of different rights.
+#[inline(always)]
+fn total(address: u64, born: u64, generation: u64, of: u64) -> u64 {
+    mixed(born) ^ generation ^ address ^ of
 }
