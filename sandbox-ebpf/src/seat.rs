@@ -56,14 +56,11 @@ pub(crate) fn current() -> Option<Seat> {
     let seat = place(born);
     // SAFETY: within the seat. Another task may write meanwhile, which the sum tells.
     let word = |at: usize| unsafe { ptr::read_volatile(seat.add(at)) };
-    // Compared alone, and read again for the sum: the task's is a pointer, with which the verifier allows no
-    // arithmetic.
-    if word(0) != task.address() {
-        return None;
-    }
-    let (address, of, sum) = (word(0), word(3), word(4));
-    let differs =
-        word(1) ^ born | word(2) ^ generation | sum ^ total(address, born, generation, of);
+    let (address, of, sum) = (task.address(), word(3), word(4));
+    let differs = word(0) ^ address
+        | word(1) ^ born
+        | word(2) ^ generation
+        | sum ^ total(address, born, generation, of);
     if crate::path::opaque(differs) != 0 {
         return None;
     }
@@ -76,18 +73,16 @@ pub(crate) fn current() -> Option<Seat> {
 pub(crate) fn take(member: &Member) -> Option<Seat> {
     let generation = member.generation()?;
     let task = Current::task();
-    let born = task.born();
+    let (address, born) = (task.address(), task.born());
     let (slot, patterns) = (member.subject.slot, member.subject.patterns);
     let of = u64::from(patterns) << 32 | u64::from(slot);
     let words = place(born);
     // SAFETY: within the seat.
     let set = |at: usize, word: u64| unsafe { ptr::write_volatile(words.add(at), word) };
-    set(0, task.address());
+    set(0, address);
     set(1, born);
     set(2, generation);
     set(3, of);
-    // SAFETY: within the seat. From memory it is a number; if another task's by now, then the sum is nobody's.
-    let address = unsafe { ptr::read_volatile(words) };
     set(4, total(address, born, generation, of));
     Some(Seat { slot, patterns })
 }
@@ -104,8 +99,8 @@ fn mixed(born: u64) -> u64 {
     born.wrapping_mul(FACTOR)
 }
 
-/// No secret, see `path::cache`: the words are compared besides. With the address, for two tasks may be born at
-/// once, in sessions of different rights.
+/// No secret, see `path::cache`: the words are compared besides. With the task's own address, for two tasks
+/// may be born at once, in sessions of different rights.
 #[inline(always)]
 fn total(address: u64, born: u64, generation: u64, of: u64) -> u64 {
     mixed(born) ^ generation ^ address ^ of

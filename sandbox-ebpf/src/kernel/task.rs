@@ -4,7 +4,7 @@ use super::{load, read};
 use crate::layout::LAYOUT;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_ancestor_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid,
-    bpf_get_current_task_btf, bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
+    bpf_get_current_task, bpf_get_current_task_btf, bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
 };
 use core::ffi::c_void;
 
@@ -105,10 +105,12 @@ impl Current {
         load(self.0, &LAYOUT.task_born)
     }
 
-    /// A pointer to the verifier.
+    /// Its address, a number to the verifier too.
     #[inline(always)]
+    #[expect(clippy::unused_self, reason = "the address of this task")]
     pub(crate) fn address(self) -> u64 {
-        self.0 as u64
+        // SAFETY: a helper without arguments.
+        unsafe { bpf_get_current_task() }
     }
 }
 

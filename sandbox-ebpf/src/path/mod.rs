@@ -164,8 +164,11 @@ fn over(
     dentry: Dentry,
     directory: Dentry,
 ) -> u32 {
-    if over_plain(subject, place, dentry, directory) {
-        return 0;
+    if is_unspoken(subject, place, dentry, directory) {
+        return match step::unmatched(subject, place) {
+            Some(_) => 0,
+            None => Reason::Unreadable as u32,
+        };
     }
     if place.below.depth >= WALK_DEPTH as u32 {
         return Reason::TooDeep as u32;
@@ -175,23 +178,14 @@ fn over(
     step::step(key, subject, place, dentry.name_address(), dentry.name_len())
 }
 
-/// The same where no rule speaks of the object's name. False, and nothing is changed, where one may.
+/// Whether no rule speaks of the name of an object in `directory`, as can be told at once. False says nothing.
 #[inline(always)]
-fn over_plain(subject: &Subject, place: &mut Place, dentry: Dentry, directory: Dentry) -> bool {
-    if place.below.depth >= WALK_DEPTH as u32 || place.below.edges != 0 {
-        return false;
-    }
-    if place.below.pattern == 0 {
-        rights(&mut place.own, &raw const place.below.rights);
-    } else {
-        if fold::compare(directory) != fold::EXACTLY || !quick::is_plain(subject.patterns, dentry) {
-            return false;
-        }
-        let Some(patterns) = step::patterns(subject.patterns) else { return false };
-        step::unmatched(patterns, place);
-    }
-    place.below.depth += 1;
-    true
+fn is_unspoken(subject: &Subject, place: &Place, dentry: Dentry, directory: Dentry) -> bool {
+    place.below.depth < WALK_DEPTH as u32
+        && place.below.edges == 0
+        && (place.below.pattern == 0
+            || fold::compare(directory) == fold::EXACTLY
+                && quick::is_plain(subject.patterns, dentry))
 }
 
 /// What a directory passes on, by way of its parent, where the cache knows that and no rule speaks of its name:
@@ -208,14 +202,15 @@ fn from_parent(
     let parent = directory.parent();
     if parent.0 == directory.0
         || !cache::get(cached, parent, &mut place.below)
-        || !over_plain(subject, place, directory, parent)
+        || !is_unspoken(subject, place, directory, parent)
     {
         return false;
     }
+    let Some(patterns) = step::unmatched(subject, place) else { return false };
     let inode = directory.inode();
     cached.number(memory);
     cached.name(inode.number(), inode.generation());
-    cache::put(cached, inode.links(), &place.below, step::plain(subject, &place.below));
+    cache::put(cached, inode.links(), &place.below, step::plain_by(patterns, &place.below));
     true
 }
 

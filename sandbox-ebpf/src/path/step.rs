@@ -80,35 +80,56 @@ pub(super) fn step(
     0
 }
 
-/// [`step`] over a name that no glob matches, from a directory from which no edges lead.
+/// [`step`] over a name that no glob matches, from a directory from which no edges lead. The policy's patterns,
+/// where they still matter; nothing where they could not be read.
 #[inline(always)]
-pub(super) fn unmatched(patterns: &Patterns, place: &mut Place) {
+pub(super) fn unmatched(subject: &Subject, place: &mut Place) -> Option<Option<&'static Patterns>> {
     super::rights(&mut place.own, &raw const place.below.rights);
-    let class = patterns.cells[patterns.pairs as usize & (CELLS - 1)];
-    let next = patterns.cells[(place.below.pattern + u32::from(class)) as usize & (CELLS - 1)];
+    place.below.depth += 1;
+    if place.below.pattern == 0 {
+        return Some(None);
+    }
+    let patterns = patterns(subject.patterns)?;
+    let next = after_unmatched(patterns, &place.below);
     place.below.pattern = u32::from(next);
     if next != 0 {
         let overlay = overlay(patterns, next);
         place.own.fold(&overlay.own);
         place.below.rights.fold(&overlay.below);
     }
+    Some(Some(patterns))
+}
+
+/// The state behind a name that no glob matches.
+#[inline(always)]
+fn after_unmatched(patterns: &Patterns, below: &Inherited) -> u16 {
+    let class = patterns.cells[patterns.pairs as usize & (CELLS - 1)];
+    patterns.cells[(below.pattern + u32::from(class)) as usize & (CELLS - 1)]
 }
 
 /// What is allowed of an object whose name no glob matches, in a directory from which no edges lead.
 #[inline(never)]
 pub(super) fn plain(subject: &Subject, below: &Inherited) -> u32 {
-    let allow = below.rights.allow;
     if below.pattern == 0 {
-        return allow;
+        return below.rights.allow;
     }
     let Some(patterns) = patterns(subject.patterns) else { return 0 };
-    let class = patterns.cells[patterns.pairs as usize & (CELLS - 1)];
-    let next = patterns.cells[(below.pattern + u32::from(class)) as usize & (CELLS - 1)];
-    if next == 0 {
-        return allow;
+    plain_by(Some(patterns), below)
+}
+
+/// The same where the patterns are at hand; none where they do not matter.
+#[inline(always)]
+pub(super) fn plain_by(patterns: Option<&Patterns>, below: &Inherited) -> u32 {
+    let allow = below.rights.allow;
+    let Some(patterns) = patterns else { return allow };
+    // The dead state is 0, and its row is empty.
+    match after_unmatched(patterns, below) {
+        0 => allow,
+        next => {
+            let own = &overlay(patterns, next).own;
+            allow & !own.mask | own.allow
+        }
     }
-    let own = &overlay(patterns, next).own;
-    allow & !own.mask | own.allow
 }
 
 /// What the patterns say in a state that is not the dead one.
@@ -120,7 +141,7 @@ fn overlay(patterns: &Patterns, state: u16) -> &Overlay {
 
 /// The tables of a policy.
 #[inline(always)]
-pub(super) fn patterns(at: u32) -> Option<&'static Patterns> {
+fn patterns(at: u32) -> Option<&'static Patterns> {
     let words = PATTERNS.get_value(at, &0)?;
     // SAFETY: that is what these words are, and numbers all of it.
     Some(unsafe { &*ptr::from_ref(words).cast::<Patterns>() })
