@@ -6,18 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use sandbox_userspace::import::{Tool, read};
 use sandbox_userspace::policy::load_text;
 
-const TOOLS: [Tool; 7] = [
-    Tool::Claude,
-    Tool::Srt,
-    Tool::Cursor,
-    Tool::Codex,
-    Tool::Gemini,
-    Tool::Landrun,
-    Tool::Devcontainer,
-];
-
 fuzz_target!(|text: &str| {
-    for tool in TOOLS {
+    for tool in Tool::ALL {
         if let Ok(import) = read(tool, text) {
             let policy = import.policy(&["persistence"]);
             assert!(load_text("imported.toml", policy.clone()).is_ok(), "{tool:?}\n{policy}");

@@ -33,6 +33,19 @@ pub enum Tool {
     Devcontainer,
 }
 
+impl Tool {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Claude,
+        Self::Srt,
+        Self::Cursor,
+        Self::Codex,
+        Self::Gemini,
+        Self::Landrun,
+        Self::Devcontainer,
+    ];
+}
+
 /// Something that the policy does not say, or says more strictly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Loss {

@@ -402,16 +402,6 @@ fn dev_containers_settings_keep_their_meaning() {
     assert!(plain.lost("network") && plain.losses.len() == 1);
 }
 
-const TOOLS: [Tool; 7] = [
-    Tool::Claude,
-    Tool::Srt,
-    Tool::Cursor,
-    Tool::Codex,
-    Tool::Gemini,
-    Tool::Landrun,
-    Tool::Devcontainer,
-];
-
 /// What imports makes a policy that can be read, whatever the settings are.
 fn holds(tool: Tool, text: &str) -> bool {
     let Ok(import) = read(tool, text) else { return false };
@@ -424,7 +414,7 @@ fn holds(tool: Tool, text: &str) -> bool {
 #[test]
 fn no_importer_takes_deep_or_large_input_ill() {
     let deep = ["[", "{\"a\":", "a.", "[[a.", "[a.b.", "'", "\\"];
-    for tool in TOOLS {
+    for tool in Tool::ALL {
         for part in deep {
             for repeated in [part.repeat(20_000), format!("x={}", part.repeat(20_000))] {
                 let _ = read(tool, &repeated);
@@ -450,7 +440,7 @@ fn no_importer_takes_deep_or_large_input_ill() {
 proptest::proptest! {
     #[test]
     fn any_text_is_settings_or_an_error(text in ".{0,200}") {
-        for tool in TOOLS {
+        for tool in Tool::ALL {
             holds(tool, &text);
         }
     }
