@@ -166,8 +166,8 @@ fn over(
 ) -> u32 {
     if is_unspoken(subject, place, dentry, directory) {
         return match step::unmatched(subject, place) {
-            Some(_) => 0,
-            None => Reason::Unreadable as u32,
+            Ok(_) => 0,
+            Err(fault) => fault as u32,
         };
     }
     if place.below.depth >= WALK_DEPTH as u32 {
@@ -206,7 +206,7 @@ fn from_parent(
     {
         return false;
     }
-    let Some(patterns) = step::unmatched(subject, place) else { return false };
+    let Ok(patterns) = step::unmatched(subject, place) else { return false };
     let inode = directory.inode();
     cached.number(memory);
     cached.name(inode.number(), inode.generation());

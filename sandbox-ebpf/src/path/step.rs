@@ -81,15 +81,18 @@ pub(super) fn step(
 }
 
 /// [`step`] over a name that no glob matches, from a directory from which no edges lead. The policy's patterns,
-/// where they still matter; nothing where they could not be read.
+/// where they still matter; an error where they could not be read.
 #[inline(always)]
-pub(super) fn unmatched(subject: &Subject, place: &mut Place) -> Option<Option<&'static Patterns>> {
+pub(super) fn unmatched(
+    subject: &Subject,
+    place: &mut Place,
+) -> Result<Option<&'static Patterns>, Reason> {
     super::rights(&mut place.own, &raw const place.below.rights);
     place.below.depth += 1;
     if place.below.pattern == 0 {
-        return Some(None);
+        return Ok(None);
     }
-    let patterns = patterns(subject.patterns)?;
+    let patterns = patterns(subject.patterns).ok_or(Reason::Unreadable)?;
     let next = after_unmatched(patterns, &place.below);
     place.below.pattern = u32::from(next);
     if next != 0 {
@@ -97,7 +100,7 @@ pub(super) fn unmatched(subject: &Subject, place: &mut Place) -> Option<Option<&
         place.own.fold(&overlay.own);
         place.below.rights.fold(&overlay.below);
     }
-    Some(Some(patterns))
+    Ok(Some(patterns))
 }
 
 /// The state behind a name that no glob matches.
