@@ -41,6 +41,13 @@ pub fn path_across(
     joined(&by_layer(rules, defaults, kind, path, points))
 }
 
+/// Decides on somebody else's unix socket by its path: it is reached where it may be written, for there a member
+/// could put one of its own; else the rules about sockets decide.
+pub fn socket(rules: &[Placed], defaults: Defaults, at: &[Vec<u8>]) -> Decision {
+    let write = path(rules, defaults, Kind::Write, at);
+    if write.allow { write } else { path(rules, defaults, Kind::Connect, at) }
+}
+
 /// What all layers say together.
 fn joined(decisions: &[Decision]) -> Decision {
     let denial = decisions.iter().skip(1).find(|decision| !decision.allow);

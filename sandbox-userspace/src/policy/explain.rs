@@ -158,10 +158,21 @@ impl<'a> Asked<'a> {
     }
 
     fn file(&self, path: &Components, kind: Kind) -> Decision {
-        let said = || decide::path(&self.placed, self.policy.defaults, kind, path);
-        let Some((dev, place)) = self.table.locate(path) else { return said() };
+        let Some((dev, place)) = self.table.locate(path) else { return self.said(path, kind) };
         let rights = Walker::new(&self.compiled).walk(dev, &place, false);
-        rights.map_or_else(said, |rights| decision(rights, kind))
+        let Some(rights) = rights else { return self.said(path, kind) };
+        let write = decision(rights, Kind::Write);
+        // See `decide::socket`.
+        if kind == Kind::Connect && write.allow { write } else { decision(rights, kind) }
+    }
+
+    /// What the rules say of a path, whatever is mounted.
+    fn said(&self, path: &[Vec<u8>], kind: Kind) -> Decision {
+        let (rules, defaults) = (&self.placed, self.policy.defaults);
+        match kind {
+            Kind::Connect => decide::socket(rules, defaults, path),
+            _ => decide::path(rules, defaults, kind, path),
+        }
     }
 
     /// The answer with its reason and what would turn it.
@@ -183,8 +194,7 @@ impl<'a> Asked<'a> {
 
     /// The path by which an object is closed that is open by its own.
     fn other_path(&self, path: &Components, kind: Kind) -> Option<PathBuf> {
-        let allows =
-            |path: &[Vec<u8>]| decide::path(&self.placed, self.policy.defaults, kind, path).allow;
+        let allows = |path: &[Vec<u8>]| self.said(path, kind).allow;
         if !allows(path) {
             return None;
         }

@@ -1,7 +1,12 @@
 use super::super::compile_tests::{BASE, at, context, table};
-use super::super::{load, load_preset, load_text, parse};
+use super::super::decide::Reach;
+use super::super::rule::Direction;
+use super::super::{load, load_preset, load_text, names, parse, ports};
 use super::*;
+use proptest::collection::vec as list;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::cell::RefCell;
 
 const ONE: &str = "1 0 1 / /";
 
@@ -171,6 +176,10 @@ fn a_thousand_paths_agree_with_the_reference() {
     let policies = [
         load(None).unwrap(),
         load_preset("claude-code").unwrap().unwrap(),
+        policy(
+            "extends = ['default']\nnetwork.unix.allow = ['@/home/*/x', '/etc/**', '@/w/x']\n\
+             network.unix.deny = ['/etc/ssl', '@/w/.git/**']\n",
+        ),
         load_preset("strict").unwrap().unwrap(),
         limited(
             "extends = ['default']",
@@ -181,26 +190,184 @@ fn a_thousand_paths_agree_with_the_reference() {
     let (context, table) = (context(), table(ONE));
     let asked: Vec<Asked<'_>> =
         policies.iter().map(|policy| Asked::new(policy, &context, &table).unwrap()).collect();
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(1_000));
-    let (mut allowed, mut denied) = (0, 0);
-    let counts = std::cell::RefCell::new((&mut allowed, &mut denied));
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(1_000));
+    let counts = Counts::default();
     runner
         .run(&path(), |path| {
             let place = at(&path.replace('@', BASE));
             for (asked, policy) in asked.iter().zip(&policies) {
                 for kind in Kind::ALL {
-                    let said = decide::path(&asked.placed, policy.defaults, kind, &place);
+                    let said = match kind {
+                        Kind::Connect => decide::socket(&asked.placed, policy.defaults, &place),
+                        _ => decide::path(&asked.placed, policy.defaults, kind, &place),
+                    };
                     let found = asked.decide(&Object::Path(place.clone()), Wish::File(kind));
                     prop_assert_eq!(found.allow, said.allow, "{:?} of {}", kind, path);
                     // Of two layers that deny either may be told of.
                     let one = policy.ceilings.is_empty();
                     prop_assert!(!one || found == said, "{:?} of {}", kind, path);
-                    let mut counts = counts.borrow_mut();
-                    *(if found.allow { &mut *counts.0 } else { &mut *counts.1 }) += 1;
+                    counts.count(found.allow);
                 }
             }
             Ok(())
         })
         .unwrap();
-    assert!(allowed > 1_000 && denied > 1_000, "{allowed} {denied}");
+    counts.more_than(1_000);
+}
+
+/// How often was denied, and allowed.
+#[derive(Debug, Default)]
+struct Counts(RefCell<[u32; 2]>);
+
+impl Counts {
+    fn count(&self, allowed: bool) {
+        self.0.borrow_mut()[usize::from(allowed)] += 1;
+    }
+
+    fn more_than(&self, least: u32) {
+        assert!(self.0.borrow().iter().all(|count| *count > least), "{self:?}");
+    }
+}
+
+/// The answer is that of the reference, and what it says would turn it does; it may say that nothing would.
+fn holds(asked: &Asked<'_>, object: &Object, wish: Wish, said: bool) -> Result<(), TestCaseError> {
+    let answer = asked.explain(object, wish);
+    prop_assert_eq!(answer.allow, said, "{:?}: {:?}", object, answer);
+    if let Change::Add { key, text } = &answer.change {
+        let changed = asked.with(key, text);
+        let (context, table) = (context(), table(ONE));
+        let changed = changed.expect("an entry that is proposed can be read");
+        let again = Asked::new(&changed, &context, &table).unwrap();
+        prop_assert_ne!(again.decide(object, wish).allow, said, "{:?}: {:?}", object, answer);
+    }
+    Ok(())
+}
+
+fn of_two_layers(
+    allow: &[String],
+    deny: &[String],
+    above: &[String],
+    forbidden: &[String],
+) -> Policy {
+    let list = |allow: &[String], deny: &[String]| {
+        format!("[network]\nallow = {allow:?}\ndeny = {deny:?}\n")
+    };
+    limited(&list(allow, deny), "managed", &list(above, forbidden))
+}
+
+/// A thousand hosts by address under random rules of two layers: explained is what the reference says and what the
+/// kernel finds in its maps.
+#[test]
+fn a_thousand_addresses_agree_with_the_reference_and_the_maps() {
+    let lists = || list(ports::tests::wide(), 1..10);
+    let hosts = list((ports::tests::target(), 1_u16..60, any::<bool>()), 20);
+    let counts = Counts::default();
+    TestRunner::new(ProptestConfig::with_cases(60))
+        .run(&(lists(), lists(), lists(), list(ports::tests::wide(), 0..2), hosts), |drawn| {
+            let (allow, deny, above, forbidden, hosts) = drawn;
+            let policy = of_two_layers(&allow, &deny[1..], &above, &forbidden);
+            let (context, table) = (context(), table(ONE));
+            let asked = Asked::new(&policy, &context, &table).unwrap();
+            for (address, port, tcp) in hosts {
+                let protocol = if tcp { Protocol::Tcp } else { Protocol::Udp };
+                let said = decide::reach(&policy, protocol, address, port).allow;
+                let found = ports::tests::lookup(&asked.compiled, protocol as u16, address, port);
+                prop_assert_eq!(matches!(found, Reach::Rule { allow: true, .. }), said);
+                holds(&asked, &Object::Address(address, port), Wish::Reach(protocol), said)?;
+                counts.count(said);
+            }
+            Ok(())
+        })
+        .unwrap();
+    counts.more_than(100);
+}
+
+/// The same of hosts by name, for which the session's resolver decides.
+#[test]
+fn a_thousand_names_agree_with_the_reference() {
+    const NAMES: &[&str] =
+        &["example.com", "a.example.com", "b.a.example.com", "x.y.a.example.com", "c.org", "org"];
+    let lists = |least| list(names::tests::entry(), least..least + 4);
+    let port = proptest::sample::select(&[79_u16, 80, 90, 91, 443][..]);
+    let hosts = list((proptest::sample::select(NAMES), port, any::<bool>()), 20);
+    let counts = Counts::default();
+    TestRunner::new(ProptestConfig::with_cases(60))
+        .run(&(lists(4), lists(0), lists(6), lists(0), hosts), |drawn| {
+            let (allow, deny, above, forbidden, hosts) = drawn;
+            let policy = of_two_layers(&allow, &deny, &above, &forbidden);
+            let (context, table) = (context(), table(ONE));
+            let asked = Asked::new(&policy, &context, &table).unwrap();
+            for (name, port, tcp) in hosts {
+                let protocol = if tcp { Protocol::Tcp } else { Protocol::Udp };
+                let opens = |layer: &Policy| {
+                    let said = decide::name(&layer.names, name, protocol, port);
+                    match said {
+                        Reach::Rule { allow, .. } => allow,
+                        _ => !layer.closes(Direction::Out),
+                    }
+                };
+                let listed = decide::name(&policy.names, name, protocol, port) != Reach::Default;
+                let said = listed && opens(&policy) && policy.ceilings.iter().all(opens);
+                let object = Object::Name(name.into(), port);
+                holds(&asked, &object, Wish::Reach(protocol), said)?;
+                counts.count(said);
+            }
+            Ok(())
+        })
+        .unwrap();
+    counts.more_than(50);
+}
+
+/// The same of unix sockets by abstract name; those that have a path are among the thousand paths.
+#[test]
+fn a_thousand_abstract_names_agree_with_the_rules_and_the_map() {
+    const NAMES: &[&str] = &["a", "b", "c", "a b", "a\0", "\u{fc}", "@a", "a\\", "\n"];
+    let names = || list(proptest::sample::select(NAMES), 0..6);
+    let counts = Counts::default();
+    TestRunner::new(ProptestConfig::with_cases(120))
+        .run(&(names(), names(), proptest::option::of(names()), names()), |drawn| {
+            let (allow, deny, above, forbidden) = drawn;
+            let written = |names: &[&str]| -> Vec<String> {
+                names.iter().map(|name| check::unix::spelled_out(name.as_bytes())).collect()
+            };
+            let own = format!(
+                "[network.unix]\nallow = {:?}\ndeny = {:?}\n",
+                written(&allow),
+                written(&deny)
+            );
+            let mut ceiling = format!("[network.unix]\ndeny = {:?}\n", written(&forbidden));
+            if let Some(above) = &above {
+                ceiling += &format!("allow = {:?}\n", written(above));
+            }
+            // As it is: `@` stands for nothing else here.
+            let own = load_text("p.toml", format!("version = 1\n{own}")).unwrap();
+            let ceiling = Source::new("c.toml", "managed", format!("version = 1\n{ceiling}"));
+            let policy = parse::limit(own, ceiling).unwrap();
+            let (context, table) = (context(), table(ONE));
+            let asked = Asked::new(&policy, &context, &table).unwrap();
+            for name in NAMES {
+                let said = allow.contains(name)
+                    && !deny.contains(name)
+                    && !forbidden.contains(name)
+                    && above.as_ref().is_none_or(|above| above.contains(name));
+                let entry =
+                    asked.compiled.abstracts.iter().find(|entry| entry.name == name.as_bytes());
+                prop_assert_eq!(entry.is_some_and(|entry| entry.allow), said, "{:?}", name);
+                let object = Object::Abstract(name.as_bytes().to_vec());
+                holds(&asked, &object, Wish::File(Kind::Connect), said)?;
+                counts.count(said);
+            }
+            Ok(())
+        })
+        .unwrap();
+    counts.more_than(50);
+}
+
+#[test]
+fn a_socket_where_may_be_written_is_reached() {
+    let policy = policy("[files]\nwrite.allow = ['/w']\n[network]\nunix.deny = ['/w/s']\n");
+    let answer = explained(&policy, Kind::Connect, "/w/s");
+    assert!(answer.allow);
+    assert_eq!(answer.rule.unwrap().key, "files.write.allow");
+    assert!(!explained(&policy, Kind::Connect, "/v/s").allow);
 }

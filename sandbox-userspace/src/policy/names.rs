@@ -169,7 +169,7 @@ impl Layer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::policy::decide::{self, Reach};
     use crate::policy::load_text;
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(under(layer(&[], &[], true)).decide("a.example.com"), Named::Unknown);
     }
 
-    fn entry() -> impl Strategy<Value = String> {
+    pub(in crate::policy) fn entry() -> impl Strategy<Value = String> {
         let name = proptest::sample::select(
             &["*.example.com", "a.example.com", "*.a.example.com", "b.a.example.com", "c.org"][..],
         );

@@ -211,7 +211,7 @@ pub fn prefixes(range: RangeInclusive<u16>) -> impl Iterator<Item = (u16, u8)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::policy::decide::Reach;
     use crate::policy::load_text;
@@ -245,7 +245,12 @@ mod tests {
     }
 
     /// Looks an address up as the kernel does: longest address prefix, then longest port prefix.
-    fn lookup(policy: &CompiledPolicy, protocol: u16, address: IpAddr, port: u16) -> Reach {
+    pub(in crate::policy) fn lookup(
+        policy: &CompiledPolicy,
+        protocol: u16,
+        address: IpAddr,
+        port: u16,
+    ) -> Reach {
         fn longest<A: Copy>(
             prefixes: &[Prefix<A>],
             covers: impl Fn(&Prefix<A>) -> bool,
@@ -324,7 +329,7 @@ mod tests {
             .prop_map(|(net, ports, protocol)| format!("{net}{ports}{protocol}"))
     }
 
-    fn target() -> impl Strategy<Value = IpAddr> {
+    pub(in crate::policy) fn target() -> impl Strategy<Value = IpAddr> {
         prop_oneof![
             4 => (0u8..3, 0u8..4, 0u8..3).prop_map(|(a, b, c)| IpAddr::from([10, a, b, c])),
             4 => (0u16..3, 0u16..4, 0u16..3)
@@ -335,7 +340,7 @@ mod tests {
         ]
     }
 
-    fn wide() -> impl Strategy<Value = String> {
+    pub(in crate::policy) fn wide() -> impl Strategy<Value = String> {
         const NETS: &[&str] =
             &["0.0.0.0/0", "[::]/0", "169.254.0.0/16", "169.254.169.254:1-50", "10.0.0.0/8"];
         prop_oneof![3 => rule(), 1 => proptest::sample::select(NETS).prop_map(String::from)]
