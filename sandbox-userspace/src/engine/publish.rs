@@ -288,3 +288,7 @@ mod tests {
         assert!(matches!(name_key(1, 2, &[7; LONG_NAME + 1]), NameKey::None));
     }
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod large;

@@ -34,6 +34,24 @@ fn a_name_anywhere_is_closed_in_every_file_system() {
 }
 
 #[test]
+fn what_was_compiled_last_is_taken_for_the_very_same_patterns_alone() {
+    let of = |rules: &str| {
+        let sandbox = compiled(rules, ONE);
+        (sandbox.of("@/w/a.pem").0, sandbox.of("@/w/.env").0)
+    };
+    for _ in 0..2 {
+        let (pem, env) = of("read.deny = ['**/*.pem']");
+        assert!(pem == -1 && env > 0);
+        let (pem, env) = of("read.deny = ['**/.env']");
+        assert!(pem > 0 && env == -1);
+    }
+    // The same under another number, and opened by a place that is spelled out.
+    assert_eq!(of("read.deny = ['@/w/x', '**/.env']").1, -2);
+    assert_eq!(of("read.deny = ['@/w/x', '**/.env']\nread.allow = ['@/w/.env']").1, 3);
+    assert_eq!(of("read.deny = ['@/w/x', '**/.env']").1, -2);
+}
+
+#[test]
 fn the_deeper_match_decides_then_the_path_that_is_spelled_out_then_deny() {
     let sandbox = compiled(
         "read.deny = ['**/secret', '@/w/*.pem', '@/w/both*']\n\

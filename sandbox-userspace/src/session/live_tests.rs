@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::RwLock;
 
-/// The kernel side of nothing: keeps what it is given.
+/// The kernel side of nothing: keeps what it is given, counts and says when.
 #[derive(Default)]
-struct Kept(Option<CompiledPolicy>, usize);
+struct Kept(Option<CompiledPolicy>, usize, Option<Instant>);
 
 impl Guard for Kept {
     fn label(&self, _: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
@@ -41,6 +41,7 @@ impl Guard for Kept {
         if !usable() {
             return Ok(false);
         }
+        self.2 = Some(Instant::now());
         (self.0, self.1) = (Some(new.clone()), self.1 + 1);
         Ok(true)
     }
@@ -71,6 +72,10 @@ const OWN: &str = "version = 1\n[files]\nread.deny = ['@/s/**', '@/t', '**/.env'
                    write.allow = ['@/w/**']\n[network]\nallow = ['10.0.0.0/8']\n";
 
 fn machine() -> Machine {
+    machine_under(OWN)
+}
+
+fn machine_under(own: &str) -> Machine {
     let guard = tempfile::tempdir().unwrap();
     let dir = guard.path().canonicalize().unwrap();
     for name in ["etc/sandbox/managed.d", "home", "w", "s/deep", "run", "m"] {
@@ -84,7 +89,7 @@ fn machine() -> Machine {
     std::fs::write(&file, managed).unwrap();
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
     let named = dir.join("policy.toml");
-    std::fs::write(&named, OWN.replace('@', &dir.display().to_string())).unwrap();
+    std::fs::write(&named, own.replace('@', &dir.display().to_string())).unwrap();
     let user = rustix::process::geteuid().as_raw();
     let setting = Setting {
         managed: dir.join("etc/sandbox/managed.d"),
@@ -160,15 +165,18 @@ impl Machine {
         let (registry, id) = (self.registry.clone(), self.id.clone());
         let asking = std::thread::spawn(move || ask(&registry, &id, &request).unwrap());
         while !asking.is_finished() {
-            if std::fs::read_dir(self.registry.directory(&self.id))
-                .unwrap()
-                .flatten()
-                .any(|entry| entry.file_name().to_string_lossy().starts_with("request-"))
-            {
+            if self.is_asked() {
                 self.follow();
             }
         }
         asking.join().unwrap()
+    }
+
+    /// Whether a request waits.
+    fn is_asked(&self) -> bool {
+        let entries = std::fs::read_dir(self.registry.directory(&self.id)).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_string_lossy().starts_with("request-"))
     }
 
     fn grant(&mut self, key: &str, rule: &str, seconds: Option<u64>) -> Answer {
@@ -302,4 +310,27 @@ fn a_changed_file_is_read_and_a_broken_one_keeps_the_policy() {
     assert!(matches!(machine.told(), Told::Info(_)));
     assert!(!machine.allows(Kind::Read, "s/x"));
     assert!(load_text("p", std::fs::read_to_string(&named).unwrap()).is_ok());
+}
+
+/// From when a request is seen to when the kernel is given the new policy. For a quiet machine, by `--ignored
+/// --nocapture`: the numbers of docs/benchmarks.md.
+#[test]
+#[ignore = "says times"]
+fn how_long_a_grant_takes() {
+    let mut machine = machine_under("version = 1\nextends = ['default']\n");
+    for number in 0..10 {
+        let rule = machine.dir.join(format!("s/{number}")).display().to_string();
+        let (registry, id) = (machine.registry.clone(), machine.id.clone());
+        let request = Request::Grant { key: "files.read.allow".into(), rule, seconds: None };
+        let asking = std::thread::spawn(move || ask(&registry, &id, &request).unwrap());
+        while !machine.is_asked() {
+            std::thread::yield_now();
+        }
+        let (begin, before) = (Instant::now(), machine.kept.1);
+        while machine.kept.1 == before {
+            machine.follow();
+        }
+        println!("{:?}", machine.kept.2.unwrap() - begin);
+        assert!(asking.join().unwrap().done);
+    }
 }

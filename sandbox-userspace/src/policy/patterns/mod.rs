@@ -20,6 +20,7 @@ use sandbox_common::path::Said;
 use sandbox_common::pattern::{CELLS, OVERLAYS, Overlay, Patterns};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// Most kinds of names that the rules may tell apart.
 const NAMES: usize = 255;
@@ -64,6 +65,7 @@ pub(super) struct Barrier {
 }
 
 /// The patterns of a policy in the kernel's terms.
+#[derive(Clone)]
 pub(super) struct Compiled {
     pub(super) patterns: Box<Patterns>,
     /// By superblock the state of its root.
@@ -98,6 +100,16 @@ struct State {
     barriers: Vec<(u16, Kind)>,
 }
 
+/// What was compiled last, and from what.
+struct Last {
+    anchored: Vec<Anchored>,
+    barriers: Vec<Barrier>,
+    compiled: Compiled,
+}
+
+/// Patterns are what takes most of the time, and seldom change while a session runs: a grant names a place.
+static LAST: Mutex<Option<Last>> = Mutex::new(None);
+
 /// Compiles the patterns of all superblocks. `None` where there are none.
 pub(super) fn compile(
     anchored: &[Anchored],
@@ -106,6 +118,22 @@ pub(super) fn compile(
     if anchored.is_empty() {
         return Ok(None);
     }
+    let last = || LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Last { compiled, .. }) =
+        last().as_ref().filter(|last| last.anchored == anchored && last.barriers == barriers)
+    {
+        return Ok(Some(compiled.clone()));
+    }
+    let compiled = compile_anew(anchored, barriers)?;
+    *last() = Some(Last {
+        anchored: anchored.to_vec(),
+        barriers: barriers.to_vec(),
+        compiled: compiled.clone(),
+    });
+    Ok(Some(compiled))
+}
+
+fn compile_anew(anchored: &[Anchored], barriers: &[Barrier]) -> Result<Compiled, TooMuch> {
     let allowing = anchored.iter().filter(|of| of.rule.allow);
     let allowing = allowing.map(|of| (of.rule.layer, of.rule.kind)).collect();
     let mut paths = Paths { allowing, ..Paths::default() };
@@ -169,7 +197,7 @@ pub(super) fn compile(
         .zip(&automaton.starts)
         .map(|(dev, state)| (*dev, at[number[*state as usize] as usize]))
         .collect();
-    Ok(Some(Compiled { patterns, starts }))
+    Ok(Compiled { patterns, starts })
 }
 
 impl Paths {
