@@ -7,6 +7,7 @@ use proptest::collection::vec as list;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::RefCell;
+use std::fmt::Write as _;
 
 const ONE: &str = "1 0 1 / /";
 
@@ -337,7 +338,7 @@ fn a_thousand_abstract_names_agree_with_the_rules_and_the_map() {
             );
             let mut ceiling = format!("[network.unix]\ndeny = {:?}\n", written(&forbidden));
             if let Some(above) = &above {
-                ceiling += &format!("allow = {:?}\n", written(above));
+                writeln!(ceiling, "allow = {:?}", written(above)).unwrap();
             }
             // As it is: `@` stands for nothing else here.
             let own = load_text("p.toml", format!("version = 1\n{own}")).unwrap();
