@@ -258,3 +258,7 @@ impl Shared {
         say(&Word::Warning(text));
     }
 }
+
+#[cfg(test)]
+#[path = "latency_tests.rs"]
+mod latency;

@@ -35,6 +35,8 @@ mod resolve;
 pub mod rule;
 pub mod schema;
 pub mod services;
+#[cfg(test)]
+mod size_tests;
 pub mod source;
 mod trie;
 mod tries;

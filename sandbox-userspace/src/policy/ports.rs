@@ -310,6 +310,30 @@ pub(super) mod tests {
         assert_eq!(allowed(Protocol::Tcp, "::1", 80), by(4));
     }
 
+    #[test]
+    fn of_port_ranges_that_overlap_each_port_has_its_rule() {
+        let allow = ["10.0.0.1:80-90", "10.0.0.1:85-100/tcp"].map(String::from);
+        let deny = ["10.0.0.1:88-89".to_owned()];
+        let mut policy = CompiledPolicy::default();
+        compile(&written([&allow, &deny, &[]]), &mut policy);
+        for (port, tcp, udp) in [
+            (79, None, None),
+            (80, Some((true, 1)), Some((true, 1))),
+            (87, Some((true, 1)), Some((true, 1))),
+            (88, Some((false, 3)), Some((false, 3))),
+            (90, Some((true, 1)), Some((true, 1))),
+            (91, Some((true, 2)), None),
+            (100, Some((true, 2)), None),
+            (101, None, None),
+        ] {
+            for (protocol, said) in [(Protocol::Tcp, tcp), (Protocol::Udp, udp)] {
+                let said = said.map_or(Reach::Default, |(allow, rule)| Reach::Rule { allow, rule });
+                let address = "10.0.0.1".parse().unwrap();
+                assert_eq!(lookup(&policy, protocol as u16, address, port), said, "{port}");
+            }
+        }
+    }
+
     fn rule() -> impl Strategy<Value = String> {
         let v4 = (0u8..3, 0u8..4, 0u8..=32).prop_map(|(a, b, bits)| {
             let net = ipnet::Ipv4Net::new([10, a, b, 1].into(), bits).unwrap().trunc();
