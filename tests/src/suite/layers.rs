@@ -1,16 +1,11 @@
 //! Layers of policy: nobody goes beyond the administrator's, and no session writes any of them.
 
 use crate::harness::{
-    Denial, Ground, HOME, Policy, Runner, Session, Traces, Why, eventually, key, trial, verb, write,
+    Denial, Ground, Policy, Runner, Session, Traces, Why, eventually, key, trial, verb, write,
 };
 use crate::probe::{Operation, Place};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
-use sandbox_userspace::kernel::mounts::MountTable;
-use sandbox_userspace::policy::explain::{Asked, Object, Wish};
-use sandbox_userspace::policy::layers::{self, Setting};
-use sandbox_userspace::policy::rule::Kind;
-use sandbox_userspace::policy::{self, Context};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +17,6 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("layers::half_a_ceiling_starts_nothing", broken),
         trial("layers::a_project_narrows_until_it_is_trusted", project),
         trial("layers::variables_and_reports", variables),
-        trial("layers::what_is_explained_is_enforced", explained),
         trial("layers::a_running_session_is_changed_in_one_step", live),
     ]
 }
@@ -31,10 +25,10 @@ const MANAGED: &str = "/etc/sandbox/managed.d";
 const TRUST: &str = "/root/.config/sandbox";
 
 /// The administrator's policy, until this is dropped.
-struct Managed;
+pub(super) struct Managed;
 
 impl Managed {
-    fn put(name: &str, text: &str) -> anyhow::Result<Self> {
+    pub(super) fn put(name: &str, text: &str) -> anyhow::Result<Self> {
         std::fs::create_dir_all(MANAGED)?;
         for path in [Path::new("/etc/sandbox"), Path::new(MANAGED)] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
@@ -284,76 +278,6 @@ fn variables() -> anyhow::Result<()> {
     let mut session = session.open()?;
     session.refused("the key, under a ceiling", &read(&key), &Denial::read(&key).of_key())?;
     session.finish()
-}
-
-/// A thousand random places, asked of `policy::explain` and of the kernel.
-fn explained() -> anyhow::Result<()> {
-    const NAMES: [&str; 7] = ["a", "b", ".env", ".git", "pub", "x.pem", "a b\n*"];
-    let ground = Ground::new("explained")?;
-    let managed = "version = 1\n[files]\nread.deny = [\"**/x.pem\", \"/root/ground/**/a/pub\"]\n";
-    let _managed = Managed::put("10.toml", managed)?;
-    let (w, o) = (ground.workspace(), ground.outside());
-    let policy = Policy::preset()
-        .with("files.read.deny", "**/a/b")
-        .with("files.read.deny", "${WORKSPACE}/b/**")
-        .with("files.read.allow", "${WORKSPACE}/**/pub/**")
-        .with("files.read.allow", format!("{w}/b/a//"))
-        .with("files.write.deny", "${WORKSPACE}/a/.git/")
-        .with("files.write.allow", format!("{o}/./pub"));
-    let mut random = fastrand::Rng::with_seed(6);
-    let mut files = Vec::new();
-    for _ in 0..500 {
-        let mut at = if random.bool() { w.clone() } else { o.clone() };
-        for _ in 0..random.usize(1..4) {
-            at = at.join(NAMES[random.usize(..NAMES.len())]);
-        }
-        std::fs::create_dir_all(at.path())?;
-        let file = at.join(format!("{}-{}", NAMES[random.usize(..NAMES.len())], files.len()));
-        write(&file, "content")?;
-        files.push(file);
-    }
-    let runner = Runner::new(&ground, &policy)?;
-    let named = runner.policy.clone();
-    let mut session = runner.open()?;
-
-    let opened = policy::load(Some(&named))?;
-    let setting = Setting::new(Path::new(HOME), 0, w.path(), Some(&named));
-    let (opened, _) = layers::over(opened, &setting)?;
-    let (home, workspace) = (HOME.into(), w.path().to_owned());
-    let context = Context {
-        home,
-        workspace,
-        tmpdir: "/nonexistent".into(),
-        terminal: None,
-        surroundings: policy::services::Surroundings::default(),
-    };
-    let table = MountTable::read(None)?;
-    let asked = Asked::new(&opened, &context, &table)?;
-    let (mut counts, mut problems) = ([[0_u32; 2]; 2], Vec::new());
-    for file in &files {
-        let object = Object::Path(Asked::resolve(file.path())?);
-        for (index, (kind, flags)) in
-            [(Kind::Read, libc::O_RDONLY), (Kind::Write, libc::O_WRONLY)].into_iter().enumerate()
-        {
-            let said = asked.decide(&object, Wish::File(kind)).allow;
-            let answer = session.perform(&Operation::Open { path: file.clone(), flags })?;
-            counts[index][usize::from(said)] += 1;
-            if said != (answer.errno == 0) {
-                problems.push(format!("{kind:?} of {file}: explained as {said}, but {answer}"));
-            }
-        }
-    }
-    session.finish()?;
-    ensure!(counts.iter().flatten().all(|count| *count > 20), "too few of a kind: {counts:?}");
-    if !problems.is_empty() {
-        bail!(
-            "{} of {}: {}",
-            problems.len(),
-            2 * files.len(),
-            problems[..problems.len().min(9)].join("\n")
-        );
-    }
-    Ok(())
 }
 
 /// Grants, another policy, a changed file; and what `sandbox why` says.

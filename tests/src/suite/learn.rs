@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 pub(super) fn trials() -> Vec<Trial> {
-    // Not seen in a machine yet: by `--ignored`.
+    // Not seen on every kernel yet: by `--ignored`.
     vec![trial("learn::what_was_wanted_becomes_a_policy", learned).with_ignored_flag(true)]
 }
 

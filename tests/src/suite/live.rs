@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 const CHANGES: usize = 16;
 
 pub(super) fn trials() -> Vec<Trial> {
-    // Not seen in a machine yet: by `--ignored`.
+    // Not seen on every kernel yet: by `--ignored`.
     vec![
         trial("live::no_verdict_is_of_two_policies", mixed).with_ignored_flag(true),
         trial("live::limits_are_the_sessions", limits).with_ignored_flag(true),

@@ -1,5 +1,6 @@
 //! The kernel suite: one file a promise.
 
+mod agreement;
 mod aliases;
 mod attributes;
 mod bad_input;
@@ -110,6 +111,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         surface::trials(),
         limits::trials(),
         layers::trials(),
+        agreement::trials(),
         learn::trials(),
         live::trials(),
         devices::trials(),
