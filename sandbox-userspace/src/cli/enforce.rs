@@ -36,6 +36,10 @@ pub(super) struct Bpf {
     pub(super) live: Option<LiveOf>,
 }
 
+/// Variable that says for how many seconds addresses of names stay open after their answers have expired,
+/// however soon that is: for tests.
+const NAMES_STAY: &str = "SANDBOX_NAMES_STAY";
+
 /// What of a session is to be looked after.
 type Filled = (Ring, Option<Box<dyn Watch>>, Option<Resolver>);
 
@@ -138,6 +142,7 @@ impl Bpf {
             within: if audit { everywhere() } else { self.policy.within.clone() },
             audit,
             servers: self.policy.resolvers.clone(),
+            stay: std::env::var(NAMES_STAY).ok().and_then(|seconds| seconds.parse().ok()),
             sockets: Vec::new(),
         };
         share

@@ -1,7 +1,7 @@
 //! The resolver's process.
 
 use super::answer::Grant;
-use super::grants::{Grants, Table};
+use super::grants::{Grants, Stay, Table};
 use super::message::{Task, Word};
 use super::question::{Question, Refused};
 use super::serve;
@@ -29,11 +29,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::interval;
+use tokio::time::{interval, timeout};
 
-/// How long one server is waited for, and how often all of them are asked.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long one server is waited for, and how often all of them are asked again.
+const PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
+/// After so long a question is answered whatever upstream does: most programs wait for five seconds.
+const DEADLINE: Duration = Duration::from_millis(4500);
 /// Answers that are remembered.
 const CACHE: u64 = 4096;
 /// Names whose refusals are counted before they are told of again.
@@ -94,7 +96,7 @@ async fn run() -> anyhow::Result<()> {
         within: task.within,
         audit: task.audit,
         resolver,
-        grants: RefCell::default(),
+        grants: RefCell::new(Grants::new(task.stay.map_or_else(Stay::default, Stay::seconds))),
         table: RefCell::new(Box::new(table)),
         refusals: RefCell::default(),
         known: RefCell::default(),
@@ -196,12 +198,16 @@ async fn rounds(shared: Rc<Shared>) {
 }
 
 impl Shared {
-    /// The records that the world has.
+    /// The records that the world has, or why there is no answer before the deadline.
     pub(super) async fn upstream(&self, question: &Question) -> Result<Vec<Record>, NetError> {
         let mut name = question.name.to_lowercase();
         name.set_fqdn(true);
-        let found = self.resolver.lookup(name, question.kind).await?;
-        Ok(found.answers().to_vec())
+        let found = timeout(DEADLINE, self.resolver.lookup(name, question.kind)).await;
+        let found = found.unwrap_or(Err(NetError::Timeout));
+        if matches!(found, Ok(_) | Err(NetError::Dns(_))) {
+            self.silent.replace(false);
+        }
+        Ok(found?.answers().to_vec())
     }
 
     /// Opens addresses, and tells of those that are new.

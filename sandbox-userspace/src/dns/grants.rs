@@ -44,9 +44,30 @@ struct Opened {
     spots: BTreeMap<(u16, u16, u8), (u32, Duration)>,
 }
 
+/// How long an address stays open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    floor: Duration,
+    slack: Duration,
+}
+
+impl Default for Stay {
+    fn default() -> Self {
+        Self { floor: FLOOR, slack: SLACK }
+    }
+}
+
+impl Stay {
+    /// For so many seconds after its answer has expired, however soon that is.
+    pub(super) const fn seconds(slack: u64) -> Self {
+        Self { floor: Duration::ZERO, slack: Duration::from_secs(slack) }
+    }
+}
+
 /// Everything that is open.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
+    stay: Stay,
     by_address: HashMap<IpAddr, HashMap<String, Opened>>,
 }
 
@@ -56,6 +77,11 @@ pub(super) struct Grants {
 struct Full;
 
 impl Grants {
+    /// Nothing.
+    pub(super) fn new(stay: Stay) -> Self {
+        Self { stay, by_address: HashMap::new() }
+    }
+
     /// Opens an address; `now` is since boot.
     pub(super) fn grant(
         &mut self,
@@ -67,7 +93,8 @@ impl Grants {
             self.expire(now, table)?;
             anyhow::ensure!(self.by_address.len() < ADDRESSES, Full);
         }
-        let until = now + Duration::from_secs(grant.ttl.into()).max(FLOOR) + SLACK;
+        let Stay { floor, slack } = self.stay;
+        let until = now + Duration::from_secs(grant.ttl.into()).max(floor) + slack;
         let names = self.by_address.entry(grant.address).or_default();
         let opened = names.entry(grant.name.clone()).or_default();
         for open in &grant.open {

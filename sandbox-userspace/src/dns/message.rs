@@ -22,6 +22,8 @@ pub struct Task {
     /// Names that are not allowed are told of, and asked for all the same: their addresses are not opened, but
     /// it is known whose they are.
     pub audit: bool,
+    /// Seconds for which addresses stay open after their answer has expired, where it is not as usual.
+    pub stay: Option<u64>,
     /// Descriptors of its sockets: UDP and TCP over IPv4, then over IPv6 where there is that.
     pub sockets: Vec<i32>,
 }

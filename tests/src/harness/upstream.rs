@@ -13,6 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum Stands {
     For(Vec<IpAddr>),
     Alias(&'static str),
+    /// One of these at each question about it, for a second.
+    InTurn(Vec<IpAddr>),
+    /// Questions about it are not answered.
+    Silence,
 }
 
 /// It answers by UDP and TCP and remembers what it was asked.
@@ -25,7 +29,15 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// Answers until the suite ends.
     pub(crate) fn start(names: &[(&'static str, Stands)]) -> anyhow::Result<Self> {
-        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), names)
+    }
+
+    /// The same at an address that is free.
+    pub(crate) fn at(
+        address: SocketAddr,
+        names: &[(&'static str, Stands)],
+    ) -> anyhow::Result<Self> {
+        let udp = UdpSocket::bind(address)?;
         let address = udp.local_addr()?;
         let tcp = TcpListener::bind(address)?;
         let zone: Arc<HashMap<String, Stands>> = Arc::new(
@@ -85,7 +97,11 @@ fn answer(
     let question = Message::from_vec(bytes).ok()?;
     let query = question.queries.first()?;
     let name = query.name().to_ascii().to_ascii_lowercase();
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+    let before = {
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(name.clone());
+        asked.iter().filter(|asked| **asked == name).count() - 1
+    };
     let mut reply = Message::response(question.metadata.id, question.metadata.op_code);
     reply.metadata.recursion_available = true;
     reply.queries.clone_from(&question.queries);
@@ -103,18 +119,29 @@ fn answer(
                 reply.add_answer(Record::from_rdata(owner, 300, data));
                 (owner, at) = (target_name, (*target).to_owned());
             }
+            Some(Stands::Silence) => return None,
             Some(Stands::For(addresses)) => {
-                for address in addresses {
-                    let data = match (address, query.query_type()) {
-                        (IpAddr::V4(v4), RecordType::A) => RData::A(A(*v4)),
-                        (IpAddr::V6(v6), RecordType::AAAA) => RData::AAAA(AAAA(*v6)),
-                        _ => continue,
-                    };
-                    reply.add_answer(Record::from_rdata(owner.clone(), 300, data));
-                }
+                add(&mut reply, &owner, addresses, 300);
+                break;
+            }
+            Some(Stands::InTurn(turns)) => {
+                add(&mut reply, &owner, &[*turns.get(before % turns.len())?], 1);
                 break;
             }
         }
     }
     Some(reply)
+}
+
+/// Adds the addresses of the kind that was asked for.
+fn add(reply: &mut Message, owner: &Name, addresses: &[IpAddr], seconds: u32) {
+    let kind = reply.queries.first().map(hickory_proto::op::Query::query_type);
+    for address in addresses {
+        let data = match (address, kind) {
+            (IpAddr::V4(v4), Some(RecordType::A)) => RData::A(A(*v4)),
+            (IpAddr::V6(v6), Some(RecordType::AAAA)) => RData::AAAA(AAAA(*v6)),
+            _ => continue,
+        };
+        reply.add_answer(Record::from_rdata(owner.clone(), seconds, data));
+    }
 }

@@ -18,6 +18,8 @@ pub(crate) enum LookupWay {
     /// `sendto`, `recvfrom`: musl.
     Unconnected,
     Tcp,
+    /// Asks, and does not wait for the answer.
+    Unheard,
 }
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
@@ -60,6 +62,11 @@ pub(super) fn lookup(server: SocketAddr, name: &str, kind: u16, way: LookupWay) 
                 return Err(wrong);
             }
             length
+        }
+        LookupWay::Unheard => {
+            let socket = UdpSocket::bind((any, 0)).stage("bind")?;
+            socket.send_to(&question, server).stage("sendto")?;
+            return Ok(json!(null));
         }
         LookupWay::Unconnected => {
             let socket = UdpSocket::bind((any, 0)).stage("bind")?;

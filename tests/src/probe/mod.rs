@@ -128,6 +128,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::PassOwn { path, flags } => descriptors::passed(path, *flags),
         O::UringPersonality { path, flags } => uring::open_as_personality(path, *flags),
         O::Tcp { address } => network::tcp(*address),
+        O::TcpAcross { address, until } => network::tcp_across(*address, until),
         O::TcpFastOpen { address } => network::tcp_fast_open(*address),
         O::UringTcp { address } => uring::connect(*address),
         O::Udp { address, way } => network::udp(*address, *way),

@@ -108,6 +108,17 @@ pub(super) fn tcp(address: SocketAddr) -> Outcome {
     rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
 }
 
+/// Sends, waits until something is there, and sends again.
+pub(super) fn tcp_across(address: SocketAddr, until: &Place) -> Outcome {
+    let socket = create(domain_of(address), libc::SOCK_STREAM, 0)?;
+    connect(&socket, &RawAddress::new(address))?;
+    rustix::io::write(&socket, MESSAGE).stage("write")?;
+    while !until.path().exists() {
+        std::thread::sleep(PAUSE);
+    }
+    rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
+}
+
 /// Between two tries of a siege.
 const PAUSE: Duration = Duration::from_millis(4);
 

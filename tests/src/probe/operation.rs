@@ -184,6 +184,11 @@ pub(crate) enum Operation {
     Tcp {
         address: SocketAddr,
     },
+    /// Sends before and after something is there, by one connection.
+    TcpAcross {
+        address: SocketAddr,
+        until: Place,
+    },
     TcpFastOpen {
         address: SocketAddr,
     },
@@ -459,6 +464,7 @@ impl Operation {
             O::PassOwn { .. } => "pass_own",
             O::UringPersonality { .. } => "uring_personality",
             O::Tcp { .. } => "tcp",
+            O::TcpAcross { .. } => "tcp_across",
             O::TcpFastOpen { .. } => "tcp_fast_open",
             O::UringTcp { .. } => "uring_tcp",
             O::Udp { .. } => "udp",

@@ -22,6 +22,7 @@ mod lsm;
 mod many;
 mod moves;
 mod names;
+mod names_world;
 mod namespaces;
 mod network;
 mod objects;
@@ -118,6 +119,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         network::trials(),
         listen::trials(),
         names::trials(),
+        names_world::trials(),
         sockets::trials(),
         unix::trials(),
         daemons::trials(),

@@ -25,16 +25,16 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// Of networks for documentation (RFC 5737); this machine has them at loopback.
-const HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
-const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-const PORT: u16 = 8443;
+pub(super) const HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
+pub(super) const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+pub(super) const PORT: u16 = 8443;
 
-const A: u16 = 1;
+pub(super) const A: u16 = 1;
 const AAAA: u16 = 28;
-const REFUSED: u64 = 5;
+pub(super) const REFUSED: u64 = 5;
 const NXDOMAIN: u64 = 3;
 
-fn world() -> anyhow::Result<Upstream> {
+pub(super) fn world() -> anyhow::Result<Upstream> {
     for (name, address) in [("lo:4", HERE), ("lo:5", THERE)] {
         add_address(name, address).with_context(|| format!("adding {address} to lo"))?;
     }
@@ -49,10 +49,14 @@ fn world() -> anyhow::Result<Upstream> {
         ("inner.example.org", at(Ipv4Addr::new(10, 0, 0, 1))),
         ("home.example.org", at(Ipv4Addr::LOCALHOST)),
         ("forbidden.example.com", at(THERE)),
+        ("n9999.example.org", at(HERE)),
+        ("both.example.org", at(HERE)),
+        ("turns.example.org", Stands::InTurn(vec![HERE.into(), THERE.into()])),
+        ("slow.example.org", Stands::Silence),
     ])
 }
 
-fn policy(upstream: &Upstream) -> Policy {
+pub(super) fn policy(upstream: &Upstream) -> Policy {
     Policy::preset()
         .with("network.resolvers", upstream.address.to_string())
         .connect(format!("api.example.com:{PORT}/tcp"))
@@ -64,16 +68,16 @@ fn server(text: &str) -> SocketAddr {
     SocketAddr::new(text.parse().unwrap_or(IpAddr::V4(Ipv4Addr::BROADCAST)), 53)
 }
 
-fn ask(name: &str, kind: u16, way: LookupWay) -> Operation {
+pub(super) fn ask(name: &str, kind: u16, way: LookupWay) -> Operation {
     Operation::Lookup { server: server("192.0.2.53"), name: name.into(), kind, way }
 }
 
-fn tcp(address: Ipv4Addr, port: u16) -> Operation {
+pub(super) fn tcp(address: Ipv4Addr, port: u16) -> Operation {
     Operation::Tcp { address: (address, port).into() }
 }
 
 /// The code and the addresses of an answer.
-fn answered(
+pub(super) fn answered(
     session: &mut Session,
     name: &str,
     kind: u16,
@@ -85,7 +89,7 @@ fn answered(
     Ok((code, serde_json::from_value(addresses).unwrap_or_default()))
 }
 
-fn expect(
+pub(super) fn expect(
     session: &mut Session,
     name: &str,
     kind: u16,
@@ -220,7 +224,7 @@ fn servers() -> anyhow::Result<()> {
 }
 
 /// The resolvers that run on this machine.
-fn resolvers() -> anyhow::Result<Vec<i32>> {
+pub(super) fn resolvers() -> anyhow::Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
