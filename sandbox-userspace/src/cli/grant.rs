@@ -32,8 +32,8 @@ pub struct GrantArgs {
     session: Session,
     /// What is allowed
     access: GrantAccess,
-    /// A file or directory with all beneath it; for `connect` an address, or a unix socket's path, its abstract
-    /// name behind an `@`, or the word of a service such as `ssh-agent`
+    /// A file or directory with all beneath it; for `connect` an address, the name of a host, or a unix socket's
+    /// path (with a slash), its abstract name behind an `@`, or the word of a service such as `ssh-agent`
     what: String,
     /// For how long: `90s`, `10m`, `2h`; until the session ends without it
     #[arg(long = "for", value_name = "TIME")]
@@ -48,6 +48,7 @@ policy closes, and is refused then. It is in force, or over, in one step.
 Examples:
   sudo sandbox grant read ~/notes --for 10m
   sudo sandbox grant --session 0123abcd connect 10.0.0.7:5432/tcp
+  sudo sandbox grant connect api.example.com:443
   sudo sandbox revoke";
 
 /// Arguments of `sandbox revoke`.
@@ -172,6 +173,9 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
     if access == GrantAccess::Connect && named {
         return Ok(("network.unix.allow", what.to_owned()));
     }
+    if access == GrantAccess::Connect && address::parse_host(what).is_ok() {
+        return Ok(("network.allow", what.to_owned()));
+    }
     let key = match access {
         GrantAccess::Read => "files.read.allow",
         GrantAccess::Write => "files.write.allow",
@@ -206,6 +210,8 @@ mod tests {
             (GrantAccess::Write, "${WORKSPACE}", "files.write.allow", "${WORKSPACE}"),
             (GrantAccess::Connect, "10.0.0.1:80/tcp", "network.allow", "10.0.0.1:80/tcp"),
             (GrantAccess::Connect, "[::1]:80", "network.allow", "[::1]:80"),
+            (GrantAccess::Connect, "api.example.com:443", "network.allow", "api.example.com:443"),
+            (GrantAccess::Connect, "*.example.org", "network.allow", "*.example.org"),
             (GrantAccess::Connect, "ssh-agent", "network.unix.allow", "ssh-agent"),
             (GrantAccess::Connect, "@a", "network.unix.allow", "@a"),
             (GrantAccess::Connect, "/run/docker.sock", "network.unix.allow", "/run/docker.sock"),
@@ -216,6 +222,8 @@ mod tests {
         let here = std::env::current_dir().unwrap().join("a");
         let (_, text) = rule(GrantAccess::Read, "./a").map_err(|f| f.message).unwrap();
         assert_eq!(text, here.to_str().unwrap());
+        let (key, text) = rule(GrantAccess::Connect, "./a").map_err(|f| f.message).unwrap();
+        assert_eq!((key, text.as_str()), ("network.unix.allow", here.to_str().unwrap()));
         assert!(rule(GrantAccess::Read, "").is_err());
     }
 

@@ -34,9 +34,14 @@ pub(super) struct Answered {
     pub(super) withheld: Vec<IpAddr>,
 }
 
-/// Takes out of the records what a member may not have. `within`: networks of this site that the policy
-/// opens, into which names may lead.
-pub(super) fn answer(question: &Question, records: &[Record], within: &[IpNet]) -> Answered {
+/// Takes out of the records what a member may not have. `open`: what the name opens at its addresses. `within`:
+/// networks of this site that the policy opens, into which names may lead.
+pub(super) fn answer(
+    question: &Question,
+    open: &[Opening],
+    records: &[Record],
+    within: &[IpNet],
+) -> Answered {
     let mut message = reply(&question.message, ResponseCode::NoError);
     let (mut grants, mut withheld) = (Vec::new(), Vec::new());
     let chain = chain(question, records);
@@ -60,7 +65,7 @@ pub(super) fn answer(question: &Question, records: &[Record], within: &[IpNet]) 
                 address,
                 ttl: record.ttl,
                 name: question.text.clone(),
-                open: question.open.clone(),
+                open: open.to_vec(),
             });
         }
         let mut record = record.clone();
@@ -193,7 +198,7 @@ mod tests {
             a("other.example.net.", "192.0.2.9"),
         ];
         let Answered { message, grants, withheld } =
-            answer(&question(RecordType::A), &records, &[]);
+            answer(&question(RecordType::A), &[], &records, &[]);
         assert_eq!(message.answers.len(), 3);
         assert_eq!(grants.len(), 1);
         assert_eq!(grants[0].address, IpAddr::from([192, 0, 2, 2]));
@@ -205,21 +210,21 @@ mod tests {
     #[test]
     fn circles_of_aliases_end() {
         let records = [cname("api.example.com.", "b.net."), cname("b.net.", "api.example.com.")];
-        assert_eq!(answer(&question(RecordType::A), &records, &[]).message.answers.len(), 2);
+        assert_eq!(answer(&question(RecordType::A), &[], &records, &[]).message.answers.len(), 2);
     }
 
     #[test]
     fn addresses_of_this_site_are_withheld_unless_the_policy_opens_them() {
         let records = [a("api.example.com.", "10.1.2.3"), a("api.example.com.", "192.0.2.1")];
-        let answered = answer(&question(RecordType::A), &records, &[]);
+        let answered = answer(&question(RecordType::A), &[], &records, &[]);
         assert_eq!(answered.withheld, [IpAddr::from([10, 1, 2, 3])]);
         assert_eq!(answered.grants.len(), 1);
         assert_eq!(answered.message.metadata.response_code, ResponseCode::NoError);
-        let answered = answer(&question(RecordType::A), &records[..1], &[]);
+        let answered = answer(&question(RecordType::A), &[], &records[..1], &[]);
         assert_eq!(answered.message.metadata.response_code, ResponseCode::Refused);
         assert!(answered.message.answers.is_empty() && answered.grants.is_empty());
         let within = ["10.0.0.0/8".parse().unwrap()];
-        let answered = answer(&question(RecordType::A), &records, &within);
+        let answered = answer(&question(RecordType::A), &[], &records, &within);
         assert_eq!((answered.grants.len(), answered.withheld.len()), (2, 0));
     }
 
@@ -273,7 +278,7 @@ mod tests {
         ];
         let service = HTTPS(SVCB::new(1, Name::root(), hints));
         let records = [record("api.example.com.", RData::HTTPS(service))];
-        let answered = answer(&question(RecordType::HTTPS), &records, &[]);
+        let answered = answer(&question(RecordType::HTTPS), &[], &records, &[]);
         let RData::HTTPS(service) = &answered.message.answers[0].data else { panic!() };
         assert_eq!(service.svc_params.len(), 1);
         assert!(answered.grants.is_empty());

@@ -2,11 +2,11 @@
 
 use super::answer::Grant;
 use super::grants::{Grants, Stay, Table};
-use super::message::{Task, Word};
+use super::message::{Change, Task, Word};
 use super::question::{Question, Refused};
 use super::serve;
 use crate::engine::NameTable;
-use crate::policy::names::Names;
+use crate::policy::names::{Named, Names, Opening};
 use crate::sinks::escape::printable;
 use anyhow::Context as _;
 use hickory_proto::rr::Record;
@@ -67,10 +67,15 @@ fn say(word: &Word) {
     }
 }
 
-/// What all questions share.
-pub(super) struct Shared {
+/// What the policy says.
+pub(super) struct Rules {
     pub(super) names: Names,
     pub(super) within: Vec<IpNet>,
+}
+
+/// What all questions share.
+pub(super) struct Shared {
+    pub(super) rules: RefCell<Rules>,
     pub(super) audit: bool,
     resolver: TokioResolver,
     grants: RefCell<Grants>,
@@ -86,14 +91,16 @@ async fn run() -> anyhow::Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("cannot read the task")?;
     let task: Task = serde_json::from_str(&line).context("cannot understand the task")?;
-    let table = NameTable::open(&task.pins, task.session).context("cannot open the engine")?;
+    let mut table = NameTable::open(&task.pins, task.session).context("cannot open the engine")?;
+    // One that died may have left what the policy does not open any more.
+    let rules = task.names.iter().flat_map(|layer| &layer.entries).map(|entry| entry.rule);
+    table.keep(&rules.collect()).context("cannot close what was open")?;
     let resolver = resolver(&task.servers)?;
     let (datagrams, listeners) = sockets(&task.sockets)?;
     // Nothing that is read from the network from here on needs more than the table of names.
     crate::session::privileges::become_nobody().context("cannot give up capabilities")?;
     let shared = Rc::new(Shared {
-        names: Names::new(task.names),
-        within: task.within,
+        rules: RefCell::new(Rules { names: Names::new(task.names), within: task.within }),
         audit: task.audit,
         resolver,
         grants: RefCell::new(Grants::new(task.stay.map_or_else(Stay::default, Stay::seconds))),
@@ -111,14 +118,34 @@ async fn run() -> anyhow::Result<()> {
     }
     spawn_local(rounds(Rc::clone(&shared)));
     say(&Word::Ready);
-    let supervisor = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
-    tokio::select! {
-        // The session is over.
-        _ = supervisor => Ok(()),
-        Some(result) = ended.join_next() => {
-            result.context("a server ended")?.context("a socket failed")?;
-            anyhow::bail!("a server ended")
+    let (told, mut changes) = tokio::sync::mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        // Who does not listen ends.
+        let _ = lines.map(|line| told.blocking_send(line)).find(Result::is_err);
+    });
+    loop {
+        tokio::select! {
+            line = changes.recv() => {
+                // The session is over.
+                let Some(line) = line else { return Ok(()) };
+                let change = serde_json::from_str(&line).context("cannot understand the change")?;
+                shared.change(change).context("cannot close what other rules do not open")?;
+                say(&Word::Changed);
+            }
+            Some(result) = ended.join_next() => {
+                result.context("a server ended")?.context("a socket failed")?;
+                anyhow::bail!("a server ended")
+            }
         }
+    }
+}
+
+/// What a name opens.
+pub(super) fn opened(names: &Names, name: &str) -> Vec<Opening> {
+    match names.decide(name) {
+        Named::Open(open) => open,
+        Named::Denied(_) | Named::Unknown => Vec::new(),
     }
 }
 
@@ -208,6 +235,15 @@ impl Shared {
             self.silent.replace(false);
         }
         Ok(found?.answers().to_vec())
+    }
+
+    /// Goes by other rules from now on.
+    fn change(&self, Change { names, within }: Change) -> anyhow::Result<()> {
+        let rules = Rules { names: Names::new(names), within };
+        let decide = |name: &str| opened(&rules.names, name);
+        self.grants.borrow_mut().change(&decide, self.table.borrow_mut().as_mut())?;
+        self.rules.replace(rules);
+        Ok(())
     }
 
     /// Opens addresses, and tells of those that are new.

@@ -1,6 +1,7 @@
 //! The addresses that names opened: which, by which names, and until when.
 
 use super::answer::Grant;
+use crate::policy::names::Opening;
 use crate::policy::ports::prefixes;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -37,11 +38,61 @@ pub trait Table {
     fn close(&mut self, spot: Spot) -> anyhow::Result<()>;
 }
 
-/// What one name opened.
+/// Protocol, first port and bits, with the rule and until when.
+type Spots = BTreeMap<(u16, u16, u8), (u32, Duration)>;
+
+/// What is open at one address.
 #[derive(Debug, Default)]
 struct Opened {
-    /// By protocol, first port and bits: the rule, and until when.
-    spots: BTreeMap<(u16, u16, u8), (u32, Duration)>,
+    /// What each name opened.
+    names: HashMap<String, Spots>,
+    /// What they opened together.
+    all: Spots,
+}
+
+impl Opened {
+    /// Adds what names opened up anew.
+    fn gather(&mut self) {
+        self.all.clear();
+        for (spot, (rule, until)) in self.names.values().flatten() {
+            widen(&mut self.all, *spot, *rule, *until);
+        }
+    }
+
+    /// Enters everything. The kernel finds the longest prefix of ports only, so each holds as long as any that
+    /// covers it.
+    fn enter(&self, address: IpAddr, table: &mut dyn Table) -> anyhow::Result<()> {
+        for ((protocol, port, bits), (rule, _)) in &self.all {
+            let covers = |(of, first, wide): &(u16, u16, u8)| {
+                of == protocol
+                    && wide <= bits
+                    && (u32::from(first ^ port) >> (16 - u32::from(*wide))) == 0
+            };
+            let covering = self.all.iter().filter(|(spot, _)| covers(spot));
+            let until = covering.map(|(_, (_, until))| *until).max().unwrap_or_default();
+            let spot = Spot { address, protocol: *protocol, port: *port, bits: *bits };
+            table.open(spot, *rule, until)?;
+        }
+        Ok(())
+    }
+
+    /// Closes what was open before and is not any more.
+    fn close(&self, before: &Spots, address: IpAddr, table: &mut dyn Table) -> anyhow::Result<()> {
+        let closed = before.keys().filter(|spot| !self.all.contains_key(spot));
+        // What cannot be closed keeps nothing else from it.
+        let results: Vec<_> = closed
+            .map(|(protocol, port, bits)| {
+                table.close(Spot { address, protocol: *protocol, port: *port, bits: *bits })
+            })
+            .collect();
+        results.into_iter().collect()
+    }
+}
+
+/// Opens a spot by a rule, at least until a time.
+fn widen(spots: &mut Spots, spot: (u16, u16, u8), rule: u32, until: Duration) {
+    let (by, most) = spots.entry(spot).or_insert((rule, until));
+    (*by, *most) = (rule, until.max(*most));
 }
 
 /// How long an address stays open.
@@ -68,7 +119,7 @@ impl Stay {
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     stay: Stay,
-    by_address: HashMap<IpAddr, HashMap<String, Opened>>,
+    by_address: HashMap<IpAddr, Opened>,
 }
 
 /// The table is full.
@@ -95,70 +146,66 @@ impl Grants {
         }
         let Stay { floor, slack } = self.stay;
         let until = now + Duration::from_secs(grant.ttl.into()).max(floor) + slack;
-        let names = self.by_address.entry(grant.address).or_default();
-        let opened = names.entry(grant.name.clone()).or_default();
+        let opened = self.by_address.entry(grant.address).or_default();
+        let own = opened.names.entry(grant.name.clone()).or_default();
         for open in &grant.open {
             for (port, bits) in prefixes(open.ports.clone()) {
-                let spot =
-                    opened.spots.entry((open.protocol, port, bits)).or_insert((open.rule, until));
-                *spot = (open.rule, spot.1.max(until));
+                for spots in [&mut *own, &mut opened.all] {
+                    widen(spots, (open.protocol, port, bits), open.rule, until);
+                }
             }
         }
-        Self::enter(grant.address, names, table)
+        opened.enter(grant.address, table)
     }
 
-    /// Enters what all names open at an address. The kernel finds the longest prefix of ports only, so each
-    /// holds as long as any that covers it.
-    fn enter(
-        address: IpAddr,
-        names: &HashMap<String, Opened>,
+    /// Opens at the addresses of names what `decide` says of each, for the time that they have, and closes what
+    /// it does not say.
+    pub(super) fn change(
+        &mut self,
+        decide: &dyn Fn(&str) -> Vec<Opening>,
         table: &mut dyn Table,
     ) -> anyhow::Result<()> {
-        let all = || names.values().flat_map(|opened| opened.spots.iter());
-        for ((protocol, port, bits), (rule, _)) in all() {
-            let covers = |(of, first, wide): &(u16, u16, u8)| {
-                of == protocol
-                    && wide <= bits
-                    && (u32::from(first ^ port) >> (16 - u32::from(*wide))) == 0
-            };
-            let until = all().filter(|(spot, _)| covers(spot)).map(|(_, (_, until))| *until).max();
-            let spot = Spot { address, protocol: *protocol, port: *port, bits: *bits };
-            table.open(spot, *rule, until.unwrap_or_default())?;
-        }
-        Ok(())
+        let mut results = Vec::new();
+        self.by_address.retain(|address, opened| {
+            opened.names.retain(|name, spots| {
+                let until = spots.values().map(|(_, until)| *until).max().unwrap_or_default();
+                spots.clear();
+                for open in decide(name) {
+                    for (port, bits) in prefixes(open.ports.clone()) {
+                        widen(spots, (open.protocol, port, bits), open.rule, until);
+                    }
+                }
+                !spots.is_empty()
+            });
+            let before = std::mem::take(&mut opened.all);
+            opened.gather();
+            results.push(opened.close(&before, *address, table));
+            results.push(opened.enter(*address, table));
+            !opened.names.is_empty()
+        });
+        results.into_iter().collect()
     }
 
     /// Forgets what was closed long enough ago.
     pub(super) fn expire(&mut self, now: Duration, table: &mut dyn Table) -> anyhow::Result<()> {
-        let mut closed = Vec::new();
-        self.by_address.retain(|address, names| {
-            let spots: Vec<_> =
-                names.values().flat_map(|opened| opened.spots.keys().copied()).collect();
-            names.retain(|_, opened| {
-                opened.spots.retain(|_, (_, until)| *until + GRACE > now);
-                !opened.spots.is_empty()
+        let mut results = Vec::new();
+        self.by_address.retain(|address, opened| {
+            opened.names.retain(|_, spots| {
+                spots.retain(|_, (_, until)| *until + GRACE > now);
+                !spots.is_empty()
             });
-            let left = |spot: &(u16, u16, u8)| {
-                names.values().any(|opened| opened.spots.contains_key(spot))
-            };
-            closed.extend(
-                spots.into_iter().filter(|spot| !left(spot)).map(|(protocol, port, bits)| Spot {
-                    address: *address,
-                    protocol,
-                    port,
-                    bits,
-                }),
-            );
-            !names.is_empty()
+            let before = std::mem::take(&mut opened.all);
+            opened.gather();
+            results.push(opened.close(&before, *address, table));
+            !opened.names.is_empty()
         });
-        closed.into_iter().try_for_each(|spot| table.close(spot))
+        results.into_iter().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::names::Opening;
 
     #[derive(Default)]
     struct Memory(HashMap<Spot, (u32, Duration)>);
@@ -217,6 +264,21 @@ mod tests {
         assert_eq!(table.0[&spot(0, 0)], (2, at(630)));
         grants.expire(at(630) + GRACE, &mut table).unwrap();
         assert!(table.0.is_empty());
+    }
+
+    #[test]
+    fn other_rules_close_what_they_do_not_open() {
+        let (mut grants, mut table) = (Grants::default(), Memory::default());
+        grants.grant(&grant("kept", 0, 80..=81, 1), at(0), &mut table).unwrap();
+        grants.grant(&grant("gone", 600, 443..=443, 2), at(0), &mut table).unwrap();
+        let decide = |name: &str| match name {
+            "kept" => vec![Opening { protocol: 6, ports: 82..=83, rule: 3 }],
+            _ => Vec::new(),
+        };
+        grants.change(&decide, &mut table).unwrap();
+        assert_eq!(table.0, HashMap::from([(spot(82, 15), (3, at(90)))]));
+        grants.change(&|_| Vec::new(), &mut table).unwrap();
+        assert!(table.0.is_empty() && grants.by_address.is_empty());
     }
 
     #[test]

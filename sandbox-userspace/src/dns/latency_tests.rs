@@ -1,6 +1,6 @@
 //! What the resolver adds to the time of a question, on loopback: `--ignored`, with an optimised build.
 
-use super::super::grants::Spot;
+use super::super::grants::{Grants, Spot, Stay};
 use super::*;
 use crate::policy::names::{NameEntry, NameLayer};
 use hickory_proto::op::{Message, Query};
@@ -68,11 +68,10 @@ fn serve(servers: Vec<SocketAddr>) -> SocketAddr {
             socket.set_nonblocking(true).unwrap();
             let names = Names::new(vec![NameLayer { closes: true, entries: vec![entry] }]);
             let shared = Shared {
-                names,
-                within: Vec::new(),
+                rules: RefCell::new(Rules { names, within: Vec::new() }),
                 audit: false,
                 resolver: resolver(&servers).unwrap(),
-                grants: RefCell::default(),
+                grants: RefCell::new(Grants::new(Stay::default())),
                 table: RefCell::new(Box::new(Nowhere)),
                 refusals: RefCell::default(),
                 known: RefCell::default(),

@@ -28,12 +28,23 @@ pub struct Task {
     pub sockets: Vec<i32>,
 }
 
+/// Other rules, for a resolver at work.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Change {
+    /// What the layers of the policy say of names.
+    pub names: Vec<NameLayer>,
+    /// Networks of this site that the policy opens.
+    pub within: Vec<IpNet>,
+}
+
 /// What the resolver has to say.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
     /// It answers from now on.
     Ready,
+    /// It answers by the rules that it was given, and what they do not open is closed.
+    Changed,
     /// It cannot do its work, and ends.
     Failed(String),
     /// A name was refused.

@@ -1,6 +1,9 @@
 //! The resolver as `sandbox run` sees it: sockets, a process, what it says.
 
-use super::message::{Task, Word};
+use super::message::{Change, Task, Word};
+use crate::policy::names::NameLayer;
+use crate::session::guard::Names;
+use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use std::io::{self, Read as _, Write as _};
@@ -11,6 +14,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// How often in a row it is started again without having answered.
 const STARTS: usize = 5;
+/// How long it may take to change its rules.
+const CHANGE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 /// Most bytes of a line.
 const LINE: usize = 1 << 16;
 
@@ -77,13 +82,15 @@ pub struct Resolver {
     running: Option<Running>,
     /// Starts since it last answered.
     starts: usize,
+    /// What it said while something else was waited for.
+    heard: Vec<Heard>,
 }
 
 #[derive(Debug)]
 struct Running {
     child: Child,
     /// While it is open the child works.
-    _input: ChildStdin,
+    input: ChildStdin,
     output: ChildStdout,
     pending: Vec<u8>,
 }
@@ -103,7 +110,7 @@ impl Resolver {
     /// Starts it and waits until it answers.
     pub fn start(sockets: Sockets, mut task: Task) -> Result<Self, ResolverError> {
         task.sockets = sockets.all.iter().map(rustix::fd::AsRawFd::as_raw_fd).collect();
-        let mut resolver = Self { sockets, task, running: None, starts: 0 };
+        let mut resolver = Self { sockets, task, running: None, starts: 0, heard: Vec::new() };
         resolver.spawn()?;
         loop {
             match resolver.read()? {
@@ -147,7 +154,7 @@ impl Resolver {
         line.push(b'\n');
         // A child that is dead already is found by its output's end.
         let _ = input.write_all(&line);
-        self.running = Some(Running { child, _input: input, output, pending: Vec::new() });
+        self.running = Some(Running { child, input, output, pending: Vec::new() });
         Ok(())
     }
 
@@ -212,7 +219,7 @@ impl Resolver {
     /// What it has said already, without waiting. What it says of an address it says before anybody can connect
     /// to it: asked after a record was read, it has told of that record's address.
     pub fn said(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+        let mut heard = std::mem::take(&mut self.heard);
         while self.is_readable() {
             heard.extend(self.follow());
         }
@@ -220,9 +227,13 @@ impl Resolver {
     }
 
     fn is_readable(&self) -> bool {
+        self.becomes_readable(Timespec::default())
+    }
+
+    fn becomes_readable(&self, patience: Timespec) -> bool {
         let Some((fd, flags)) = self.wait_on() else { return false };
         let mut wait = [PollFd::new(&fd, flags)];
-        poll(&mut wait, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        poll(&mut wait, Some(&patience)).is_ok_and(|ready| ready > 0)
     }
 
     /// The resolver's process, for tests of its death.
@@ -240,6 +251,46 @@ impl Resolver {
             // It is dead, or is to be.
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+impl Names for Resolver {
+    fn answers(&self) -> bool {
+        self.running.is_some()
+    }
+
+    fn change(&mut self, names: &[NameLayer], within: &[IpNet]) -> Result<(), String> {
+        self.task.names = names.to_vec();
+        if !self.task.audit {
+            self.task.within = within.to_vec();
+        }
+        let change = Change { names: names.to_vec(), within: self.task.within.clone() };
+        let mut line = serde_json::to_vec(&change).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        let Some(running) = &mut self.running else {
+            return Err("the resolver of names is dead: that needs a new session".to_owned());
+        };
+        // A child that is dead is found by its output's end, and starts again with the new rules.
+        let _ = running.input.write_all(&line);
+        loop {
+            let has_more = |running: &Running| running.pending.contains(&b'\n');
+            if !self.running.as_ref().is_some_and(has_more) && !self.becomes_readable(CHANGE) {
+                if let Some(running) = &mut self.running {
+                    // It starts again when its end is found.
+                    let _ = running.child.kill();
+                }
+                return Err("the resolver of names did not take the change".to_owned());
+            }
+            match self.read() {
+                Ok(Some(Word::Changed)) => return Ok(()),
+                Ok(Some(Word::Ready)) => self.starts = 0,
+                Ok(Some(word)) => self.heard.push(Heard::Word(word)),
+                // Its end is found again by who follows it.
+                Ok(None) | Err(_) => {
+                    return Err("the resolver of names died of the change".to_owned());
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a member asks, and what is to be done about it.
 
 use crate::policy::check::name::is_of_names;
-use crate::policy::names::{Named, Names, Opening};
+use crate::policy::names::{Named, Names};
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 
@@ -43,8 +43,6 @@ pub(super) struct Question {
     pub(super) text: String,
     /// The type of records.
     pub(super) kind: RecordType,
-    /// What is opened at its addresses.
-    pub(super) open: Vec<Opening>,
 }
 
 /// Judges the bytes that a member sent.
@@ -70,22 +68,22 @@ pub(super) fn judge(bytes: &[u8], names: &Names) -> Verdict {
         return refuse(name.to_ascii(), 0);
     };
     match names.decide(&text) {
-        Named::Open(open) if query.query_class() == DNSClass::IN && is_asked(kind) => {
-            Verdict::Ask(Box::new(Question { message, name, text, kind, open }))
+        Named::Open(_) if query.query_class() == DNSClass::IN && is_asked(kind) => {
+            Verdict::Ask(Box::new(Question { message, name, text, kind }))
         }
         Named::Open(_) | Named::Unknown => refuse(text, 0),
         Named::Denied(rule) => refuse(text, rule),
     }
 }
 
-/// A question that can be asked whatever the rules say; nothing is opened for it.
+/// A question that can be asked whatever the rules say.
 pub(super) fn unjudged(bytes: &[u8]) -> Option<Question> {
     let message = Message::from_vec(bytes).ok()?;
     let [query] = message.queries.as_slice() else { return None };
     let (name, kind) = (query.name().clone(), query.query_type());
     let asked = query.query_class() == DNSClass::IN && is_asked(kind);
     let text = text_of(&name).filter(|_| asked)?;
-    Some(Question { message, name, text, kind, open: Vec::new() })
+    Some(Question { message, name, text, kind })
 }
 
 /// Types that are asked for: of single records, by programs that want to reach a host.

@@ -1,7 +1,7 @@
 //! The servers: datagrams and connections in, answers out.
 
 use super::answer::{self, Answered};
-use super::child::Shared;
+use super::child::{Shared, opened};
 use super::question::{self, Question, Verdict, reply};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_resolver::net::{DnsError, NetError};
@@ -107,7 +107,9 @@ async fn converse(mut stream: TcpStream, shared: &Rc<Shared>) -> io::Result<()> 
 
 /// What is answered to the bytes of a message.
 async fn answers(bytes: &[u8], shared: &Rc<Shared>, datagram: bool) -> Vec<Message> {
-    match question::judge(bytes, &shared.names) {
+    // Nothing is asked while the rules are looked at.
+    let verdict = question::judge(bytes, &shared.rules.borrow().names);
+    match verdict {
         Verdict::Ignore => Vec::new(),
         Verdict::Answer(answer) => vec![*answer],
         Verdict::Refuse(answer, refused) => {
@@ -148,7 +150,15 @@ async fn ask(question: &Question, shared: &Rc<Shared>) -> Message {
             return failed();
         }
     };
-    let Answered { message, grants, withheld } = answer::answer(question, &found, &shared.within);
+    let Answered { message, grants, withheld } = {
+        let rules = shared.rules.borrow();
+        // The rules may have changed meanwhile.
+        let open = opened(&rules.names, &question.text);
+        if open.is_empty() && !shared.audit {
+            return reply(&question.message, ResponseCode::Refused);
+        }
+        answer::answer(question, &open, &found, &rules.within)
+    };
     if !withheld.is_empty() {
         shared.withheld(&question.text, withheld);
     }

@@ -3,8 +3,9 @@
 use super::{EngineError, Share};
 use crate::dns::{Spot, Table};
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Map, MapData};
+use aya::maps::{Map, MapData, MapError};
 use sandbox_common::net::{NAMED_PREFIX, Named, NamedKey, Resolver};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,25 @@ impl NameTable {
             .and_then(LpmTrie::try_from)
             .map_err(EngineError::map("NAMES"))?;
         Ok(Self { names, session })
+    }
+
+    /// Closes what was opened by other rules than these.
+    pub fn keep(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError> {
+        let mut left = Vec::new();
+        for key in self.names.keys() {
+            let key = key.map_err(EngineError::map("NAMES"))?;
+            if key.data().session != self.session {
+                continue;
+            }
+            match self.names.get(&key, 0) {
+                Ok(named) if rules.contains(&named.rule) => {}
+                // It went meanwhile.
+                Err(MapError::KeyNotFound) => {}
+                Ok(_) => left.push(key),
+                Err(error) => return Err(EngineError::map("NAMES")(error)),
+            }
+        }
+        left.iter().try_for_each(|key| super::claims::gone("NAMES", self.names.remove(key)))
     }
 
     fn key(&self, spot: Spot) -> Key<NamedKey> {

@@ -19,6 +19,7 @@ use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
 use super::{abstracts, ceiling, fold};
 use crate::kernel::mounts::{Components, MountTable, to_path};
+use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
 use sandbox_common::subject::{COUNTS, NAMESPACES};
@@ -116,11 +117,16 @@ pub fn compile_placed(
     }
     compiled.abstracts = abstracts::compile(policy, context);
     compiled.names = names::layers(policy);
-    let opens = policy.network.iter().filter(|rule| rule.allow && rule.direction == Direction::Out);
-    compiled.within = opens.map(|rule| rule.target.net).collect();
+    compiled.within = within(policy);
     compiled.resolvers.clone_from(&policy.resolvers);
     tracing::debug!(rules = compiled.rules.len(), elapsed = ?begin.elapsed(), "policy compiled");
     Ok((compiled, warnings))
+}
+
+/// The networks that a policy opens.
+fn within(policy: &Policy) -> Vec<IpNet> {
+    let opens = policy.network.iter().filter(|rule| rule.allow && rule.direction == Direction::Out);
+    opens.map(|rule| rule.target.net).collect()
 }
 
 /// What was closed under former tables stays closed.

@@ -5,6 +5,8 @@ use super::state::{Held, Registry};
 use crate::engine::events::{DecodeError, Record, Ring};
 use crate::engine::{Aside, Engine, EngineError, Engines, Identity, Passed, Share};
 use crate::policy::compiled::CompiledPolicy;
+use crate::policy::names::NameLayer;
+use ipnet::IpNet;
 use rustix::event::PollFlags;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -139,13 +141,27 @@ impl Source for Ring {
     }
 }
 
+/// What answers the questions about names.
+pub trait Names {
+    /// Whether it lives.
+    fn answers(&self) -> bool;
+    /// Has it answer by other rules from now on, and close what those do not open: what the layers of the policy
+    /// say of names, and the networks that it opens. On an error it answers by the one or the other, or not at all.
+    fn change(&mut self, names: &[NameLayer], within: &[IpNet]) -> Result<(), String>;
+}
+
 /// What has to be followed while a session runs.
 pub trait Watch {
     /// What to wait on, and for what: something changed.
     fn wait_on(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
     /// Brings the session's policy up to date; `woken` are the numbers of those of [`wait_on`](Self::wait_on)
     /// that something came for. The texts are for people.
-    fn follow(&mut self, guard: &mut dyn Guard, woken: &[usize]) -> Vec<Told>;
+    fn follow(
+        &mut self,
+        guard: &mut dyn Guard,
+        names: Option<&mut dyn Names>,
+        woken: &[usize],
+    ) -> Vec<Told>;
 }
 
 /// Something that people should know.

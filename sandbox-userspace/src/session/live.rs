@@ -245,11 +245,6 @@ impl Live {
                 let empty = Policy { numbered: self.base_numbered(), ..Policy::default() };
                 let policy =
                     policy::grant(empty, &name, &key, &rule).map_err(|error| error.to_string())?;
-                if !policy.names.is_empty() {
-                    let text = "names cannot be opened for a running session: grant the address, or \
-                                start a new session";
-                    return Err(text.to_owned());
-                }
                 let mut grants = self.grants.clone();
                 grants.retain(|grant| (&grant.key, &grant.rule) != (&key, &rule));
                 let grant = Grant { key, rule, until, policy };
@@ -306,9 +301,8 @@ impl Live {
         if base.effective_limits() != self.base.effective_limits() {
             return Err("the policy has other `limits`: that needs a new session".to_owned());
         }
-        if names(&base) != names(&self.base) || base.resolvers != self.base.resolvers {
-            let text = "the policy has other rules about names: that needs a new session";
-            return Err(text.to_owned());
+        if base.resolvers != self.base.resolvers {
+            return Err("the policy has other `resolvers`: that needs a new session".to_owned());
         }
         let next = self.with(base, self.grants.clone(), text.to_owned());
         let (base, grants, _) = next.state;
@@ -320,6 +314,7 @@ impl Live {
         for grant in &grants {
             policy.files.extend(grant.policy.files.iter().cloned());
             policy.network.extend(grant.policy.network.iter().cloned());
+            policy.names.extend(grant.policy.names.iter().cloned());
             policy.sources.extend(grant.policy.sources.iter().cloned());
             policy.numbered = policy.numbered.max(grant.policy.numbered);
         }
@@ -407,7 +402,7 @@ impl Live {
 }
 
 /// What the layers of a policy say of names, whatever the numbers of their rules.
-fn names(policy: &Policy) -> Vec<NameLayer> {
+pub(super) fn names(policy: &Policy) -> Vec<NameLayer> {
     let mut layers = policy::names::layers(policy);
     layers.iter_mut().flat_map(|layer| &mut layer.entries).for_each(|entry| entry.rule = 0);
     layers

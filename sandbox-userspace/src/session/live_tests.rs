@@ -1,4 +1,4 @@
-use super::super::guard::{Guard, Told, Watch as _};
+use super::super::guard::{Guard, Names, Told, Watch as _};
 use super::super::mounts::{Changes, Follower, Plan, SharedTable};
 use super::super::request::ask;
 use super::super::state::{Entry, Held, tests::state};
@@ -11,6 +11,7 @@ use crate::policy::rule::Kind;
 use crate::policy::walk::{Walker, decision};
 use crate::policy::{compile_placed, load_text};
 use rustix::event::{PollFd, poll};
+use ipnet::IpNet;
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::RwLock;
@@ -57,6 +58,21 @@ impl Guard for Kept {
     }
 }
 
+/// A resolver of nothing: keeps what it is told.
+#[derive(Default)]
+struct Answers(Vec<NameLayer>, Vec<IpNet>);
+
+impl Names for Answers {
+    fn answers(&self) -> bool {
+        true
+    }
+
+    fn change(&mut self, names: &[NameLayer], within: &[IpNet]) -> Result<(), String> {
+        (self.0, self.1) = (names.to_vec(), within.to_vec());
+        Ok(())
+    }
+}
+
 struct Machine {
     _guard: tempfile::TempDir,
     _entry: Entry,
@@ -65,6 +81,7 @@ struct Machine {
     id: SessionId,
     follower: Follower,
     kept: Kept,
+    names: Option<Answers>,
     rules: SharedRules,
 }
 
@@ -130,10 +147,11 @@ fn machine_under(own: &str) -> Machine {
     let mut kept = Kept::default();
     follower.begin(&mut kept).unwrap();
     let id = state.id;
+    let names = Some(Answers::default());
     let mut machine =
-        Machine { _guard: guard, _entry: entry, dir, registry, id, follower, kept, rules };
+        Machine { _guard: guard, _entry: entry, dir, registry, id, follower, kept, names, rules };
     // So that something is kept.
-    machine.follower.follow(&mut machine.kept, &[0]);
+    machine.follower.follow(&mut machine.kept, None, &[0]);
     machine
 }
 
@@ -149,7 +167,8 @@ impl Machine {
         assert!(!woken.is_empty(), "nothing comes");
         drop(fds);
         drop(wait);
-        self.follower.follow(&mut self.kept, &woken)
+        let names = self.names.as_mut().map(|names| names as &mut dyn Names);
+        self.follower.follow(&mut self.kept, names, &woken)
     }
 
     /// Follows until something is told of.
@@ -211,9 +230,6 @@ fn a_grant_opens_the_place_that_it_names_and_is_taken_back() {
     let granted = std::net::Ipv4Addr::new(192, 0, 2, 1);
     let net4 = &machine.kept.0.as_ref().unwrap().net4;
     assert!(net4.iter().any(|prefix| prefix.address == granted));
-    let answer = machine.grant("network.allow", "api.example.com:443", None);
-    assert!(!answer.done && answer.text.contains("names cannot be opened"), "{answer:?}");
-
     let key = Some("files.read.allow".to_owned());
     let rule = Some(machine.dir.join("t").display().to_string());
     assert!(machine.ask(Request::Revoke { key: key.clone(), rule: rule.clone() }).done);
@@ -230,6 +246,43 @@ fn a_grant_opens_the_place_that_it_names_and_is_taken_back() {
     let granted: Vec<_> = rules.iter().filter(|rule| rule.layer == "grant").collect();
     assert_eq!(granted.len(), 6);
     assert_eq!(machine.registry.read(&machine.id).unwrap().rules, *rules);
+}
+
+#[test]
+fn names_are_granted_and_taken_back() {
+    let mut machine = machine();
+    let named = |machine: &Machine| -> Vec<(String, bool)> {
+        let names = machine.names.as_ref().unwrap();
+        let entries = names.0.iter().flat_map(|layer| &layer.entries);
+        entries.map(|entry| (entry.name.clone(), entry.allow)).collect()
+    };
+    let api = ("api.example.com".to_owned(), true);
+    assert!(machine.grant("network.allow", "api.example.com:443", None).done);
+    assert_eq!(named(&machine), [api.clone()]);
+    assert!(machine.grant("network.allow", "192.0.2.1", None).done);
+    let within = &machine.names.as_ref().unwrap().1;
+    assert!(within.contains(&"192.0.2.1/32".parse().unwrap()), "{within:?}");
+    let key = Some("network.allow".to_owned());
+    let rule = Some("api.example.com:443".to_owned());
+    assert!(machine.ask(Request::Revoke { key, rule }).done);
+    assert_eq!(named(&machine), []);
+
+    // The policy's own.
+    let other = machine.dir.join("other.toml");
+    let text = "version = 1\n[network]\nallow = ['*.example.org']\ndeny = ['b.example.org']\n";
+    std::fs::write(&other, text).unwrap();
+    assert!(machine.ask(Request::Set { policy: other.clone() }).done);
+    let own = [("example.org".to_owned(), true), ("b.example.org".to_owned(), false)];
+    assert_eq!(named(&machine), own);
+    let answer = machine.grant("network.allow", "b.example.org:443", None);
+    assert!(!answer.done && answer.text.contains("stays closed by"), "{answer:?}");
+    assert!(machine.grant("network.allow", "a.example.org:443", None).done);
+
+    // Nobody answers: then no rule about names changes, but others do.
+    machine.names = None;
+    let answer = machine.grant("network.allow", "api.example.com:443", None);
+    assert!(!answer.done && answer.text.contains("no resolver of names"), "{answer:?}");
+    assert!(machine.grant("files.read.allow", "@/s/deep", None).done);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! to it: read as the policy's default, never written. This makes it known: the mount table is read again,
 //! the same rules are compiled for it, and the new policy takes the place of the old in one step.
 
-use super::guard::{Guard, Told, Watch};
-use super::live::{Live, Next};
+use super::guard::{Guard, Names, Told, Watch};
+use super::live::{self, Live, Next};
 use super::state::Registry;
 use crate::engine::EngineError;
 use crate::kernel::mounts::{Components, MountError, MountTable};
@@ -101,20 +101,46 @@ impl Follower {
     }
 
     /// Puts another policy in the place of the present one, or leaves all as it is.
-    fn change(&mut self, guard: &mut dyn Guard, live: &mut Live, next: Next) -> Option<Told> {
+    fn change(
+        &mut self,
+        guard: &mut dyn Guard,
+        names: Option<&mut dyn Names>,
+        live: &mut Live,
+        next: Next,
+    ) -> Option<Told> {
+        let names = names.filter(|names| names.answers());
         let Plan { policy, placed, context, .. } = &self.plan;
         let (policy, placed) = match live.tie(&next, context, policy, placed) {
             Ok(tied) => tied,
             Err(why) => return live.refuse(next, &why).map(Told::Warning),
         };
+        if names.is_none() && live::names(&policy) != live::names(&self.plan.policy) {
+            let why = "the session has no resolver of names, for it began without any or it is dead: other \
+                       rules about names need a new session; an address can be granted";
+            return live.refuse(next, why).map(Told::Warning);
+        }
         let denied = self.still_denied(&policy, &placed);
         let linked = linked::find(&placed, policy.defaults, &self.table(), linked::ENTRIES).files;
         let policy = std::mem::replace(&mut self.plan.policy, policy);
         let placed = std::mem::replace(&mut self.plan.placed, placed);
         let denied = std::mem::replace(&mut self.denied, denied);
         let linked = std::mem::replace(&mut self.policy.linked, linked);
+        let said = (self.policy.names.clone(), self.policy.within.clone());
         match self.try_follow(guard) {
-            Ok(_) => Some(Told::Info(live.keep(next, &self.policy.rules))),
+            Ok(_) => {
+                let CompiledPolicy { names: said_now, within, .. } = &self.policy;
+                let changed = match names {
+                    Some(names) if (said_now, within) != (&said.0, &said.1) => {
+                        names.change(said_now, within)
+                    }
+                    _ => Ok(()),
+                };
+                let text = live.keep(next, &self.policy.rules);
+                Some(match changed {
+                    Ok(()) => Told::Info(text),
+                    Err(error) => Told::Warning(format!("{text}; {error}")),
+                })
+            }
             Err(error) => {
                 (self.plan.policy, self.plan.placed) = (policy, placed);
                 (self.denied, self.policy.linked) = (denied, linked);
@@ -227,7 +253,12 @@ impl Watch for Follower {
         wait
     }
 
-    fn follow(&mut self, guard: &mut dyn Guard, woken: &[usize]) -> Vec<Told> {
+    fn follow(
+        &mut self,
+        guard: &mut dyn Guard,
+        mut names: Option<&mut dyn Names>,
+        woken: &[usize],
+    ) -> Vec<Told> {
         let mut told = Vec::new();
         if woken.contains(&0) {
             match self.try_follow(guard) {
@@ -243,7 +274,10 @@ impl Watch for Follower {
         {
             for due in live.due() {
                 match due {
-                    Ok(next) => told.extend(self.change(guard, &mut live, next)),
+                    Ok(next) => {
+                        let names = names.as_mut().map(|names| &mut **names as &mut dyn Names);
+                        told.extend(self.change(guard, names, &mut live, next));
+                    }
                     Err(text) => {
                         let text = format!("the policy stays as it was: {text}");
                         told.push(Told::Warning(text));

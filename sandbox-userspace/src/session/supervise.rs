@@ -1,6 +1,6 @@
 //! While the agent runs: pass signals on, hand the terminal to and fro, read the ring.
 
-use super::guard::Told;
+use super::guard::{Names, Told};
 use super::launch::Agent;
 use super::resources::Enforced;
 use super::signals::{Arrived, Signals};
@@ -96,10 +96,14 @@ fn watch(
         }
         let Woken { resolver, watched } = wait(signals, enforced)?;
         if !watched.is_empty()
-            && let Enforced { guard, watch: Some(watch), .. } = enforced
+            && let Enforced { guard, watch: Some(watch), resolver, .. } = enforced
         {
-            for told in watch.follow(guard.as_mut(), &watched) {
+            let names = resolver.as_mut().map(|resolver| resolver as &mut dyn Names);
+            for told in watch.follow(guard.as_mut(), names, &watched) {
                 heard(Heard::Told(told));
+            }
+            if let Some(resolver) = resolver {
+                resolver.said().into_iter().for_each(|word| heard(Heard::Resolver(word)));
             }
         }
         if resolver && let Some(resolver) = &mut enforced.resolver {

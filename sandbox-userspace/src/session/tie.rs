@@ -1,7 +1,8 @@
 //! The rules of a changed policy on the machine as it is now.
 
 use crate::policy::expand::{Context, Placed, expand};
-use crate::policy::rule::{NetRule, Policy};
+use crate::policy::names::{self, Named, Names, Opening};
+use crate::policy::rule::{NameRule, NetRule, Policy, Protocol};
 use crate::policy::{PolicyError, decide, worktree};
 use std::collections::{HashMap, HashSet};
 
@@ -86,6 +87,26 @@ fn opens(policy: &Policy, placed: &[Placed], id: u32) -> Result<(), String> {
             if !said.allow {
                 return Err(refusal(policy, said.rule, text));
             }
+        }
+    }
+    let names = Names::new(names::layers(policy));
+    for rule in policy.names.iter().filter(|rule| rule.origin.id == id) {
+        let NameRule { pattern, ports, protocols, .. } = rule;
+        // What a star covers is judged by one of it.
+        let name = if pattern.beneath { format!("_.{}", pattern.name) } else { pattern.name.clone() };
+        let (open, by) = match names.decide(&name) {
+            Named::Open(open) => (open, 0),
+            Named::Denied(by) => (Vec::new(), by),
+            Named::Unknown => (Vec::new(), 0),
+        };
+        let is_open = |protocol: &Protocol| {
+            let of = |open: &Opening| {
+                open.protocol == *protocol as u16 && open.ports.contains(ports.start())
+            };
+            open.iter().any(of)
+        };
+        if !protocols.iter().all(is_open) {
+            return Err(refusal(policy, by, text));
         }
     }
     Ok(())

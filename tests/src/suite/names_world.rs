@@ -7,6 +7,7 @@ use super::names::{
 use super::network::Service;
 use crate::harness::{
     Denial, Ground, PATIENCE, Policy, Runner, Session, Stands, Upstream, Why, eventually, trial,
+    verb,
 };
 use crate::probe::{LookupWay, Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -22,6 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("names::addresses_change_and_expire", changing),
         trial("names::a_resolver_that_cannot_start_again_opens_nothing", lost),
         trial("names::sessions_share_no_addresses", apart),
+        trial("names::rules_about_names_change_in_a_running_session", live),
         trial("names::many_names_and_networks_are_all_in_force", many),
     ]
 }
@@ -283,5 +285,76 @@ fn many() -> anyhow::Result<()> {
     ensure!(eventually(PATIENCE / 6, || service.arrived()).is_some(), "nothing arrived");
     let asked = upstream.asked();
     ensure!(!asked.iter().any(|name| name.starts_with("n10000.")), "{asked:?}");
+    session.finish()
+}
+
+/// Names are opened and closed while the session runs, with their addresses.
+fn live() -> anyhow::Result<()> {
+    let ground = Ground::new("names-live")?;
+    let upstream = world()?;
+    let mut session = Session::start(&ground, &policy(&upstream))?;
+    let (here, there) = (Service::at((HERE, PORT).into())?, Service::at((THERE, PORT).into())?);
+    let papers = ground.papers("live");
+    let id = session.id()?;
+    let does = |words: &[&str]| {
+        let (verbs, rest) = words.split_at(if words[0] == "policy" { 2 } else { 1 });
+        verb(&papers, &[verbs, &["--session", &id], rest].concat())
+    };
+    let arrives = |session: &mut Session, address, service: &Service| -> anyhow::Result<()> {
+        session.allowed("an address of a name", &tcp(address, PORT))?;
+        let arrived = || service.arrived();
+        ensure!(eventually(PATIENCE / 6, arrived).is_some(), "nothing arrived at {address}");
+        Ok(())
+    };
+    let (name, rule) = ("forbidden.example.com", format!("forbidden.example.com:{PORT}/tcp"));
+    expect(&mut session, name, A, (REFUSED, &[]))?;
+    let granted = does(&["grant", "connect", &rule])?;
+    ensure!(granted.code() == Some(0), "{}", granted.report());
+    session.refused("before it asked", &tcp(THERE, PORT), &closed(THERE))?;
+    expect(&mut session, name, A, (0, &[THERE]))?;
+    arrives(&mut session, THERE, &there)?;
+    let revoked = does(&["revoke", "connect", &rule])?;
+    ensure!(revoked.code() == Some(0), "{}", revoked.report());
+    session.refused("taken back", &tcp(THERE, PORT), &closed(THERE))?;
+    expect(&mut session, name, A, (REFUSED, &[]))?;
+
+    // Of two names at one address one is left.
+    expect(&mut session, "api.example.com", A, (0, &[HERE]))?;
+    expect(&mut session, "both.example.org", A, (0, &[HERE]))?;
+    arrives(&mut session, HERE, &here)?;
+    let other = |names: &[&str]| -> anyhow::Result<String> {
+        let file = papers.join("other.toml");
+        let names: Vec<String> = names.iter().map(|name| format!("{name}:{PORT}")).collect();
+        let resolver = upstream.address;
+        let text = format!(
+            "version = 1\nextends = [\"default\"]\n[network]\nallow = {names:?}\n\
+             resolvers = [\"{resolver}\"]\n"
+        );
+        std::fs::write(&file, text)?;
+        Ok(file.display().to_string())
+    };
+    let set = does(&["policy", "set", &other(&["*.example.org"])?])?;
+    ensure!(set.code() == Some(0), "{}", set.report());
+    arrives(&mut session, HERE, &here)?;
+    expect(&mut session, "api.example.com", A, (REFUSED, &[]))?;
+    let set = does(&["policy", "set", &other(&["www.example.org"])?])?;
+    ensure!(set.code() == Some(0), "{}", set.report());
+    session.refused("no name is left", &tcp(HERE, PORT), &closed(HERE))?;
+    expect(&mut session, "both.example.org", A, (REFUSED, &[]))?;
+    // Who takes the resolver's place knows what holds now.
+    expect(&mut session, "www.example.org", A, (0, &[THERE]))?;
+    for pid in resolvers()? {
+        let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+    }
+    expect(&mut session, "api.example.com", A, (REFUSED, &[]))?;
+    arrives(&mut session, THERE, &there)?;
+    session.finish()?;
+
+    // A session that began without names has nobody who could answer.
+    let session = Session::start(&ground, &Policy::preset())?;
+    let granted = verb(&papers, &["grant", "connect", &rule])?;
+    let told = format!("{}{}", granted.out, granted.err);
+    ensure!(granted.code() == Some(1) && told.contains("new session"), "{}", granted.report());
     session.finish()
 }
