@@ -119,7 +119,8 @@ async fn run() -> anyhow::Result<()> {
     spawn_local(rounds(Rc::clone(&shared)));
     say(&Word::Ready);
     let (told, mut changes) = tokio::sync::mpsc::channel(1);
-    tokio::task::spawn_blocking(move || {
+    // A thread that nobody waits for: who cannot go on ends, and is started again.
+    std::thread::spawn(move || {
         let lines = io::stdin().lock().lines().map_while(Result::ok);
         // Who does not listen ends.
         let _ = lines.map(|line| told.blocking_send(line)).find(Result::is_err);
