@@ -93,7 +93,8 @@ fn opens(policy: &Policy, placed: &[Placed], id: u32) -> Result<(), String> {
     for rule in policy.names.iter().filter(|rule| rule.origin.id == id) {
         let NameRule { pattern, ports, protocols, .. } = rule;
         // What a star covers is judged by one of it.
-        let name = if pattern.beneath { format!("_.{}", pattern.name) } else { pattern.name.clone() };
+        let name =
+            if pattern.beneath { format!("_.{}", pattern.name) } else { pattern.name.clone() };
         let (open, by) = match names.decide(&name) {
             Named::Open(open) => (open, 0),
             Named::Denied(by) => (Vec::new(), by),
