@@ -62,23 +62,14 @@ fn count(command: i32) -> io::Result<usize> {
     }
 }
 
-/// The number of entries of the map pinned at `pin`; `None` where it is gone or is of a kind that
-/// cannot be listed.
-pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
+/// The map pinned at `pin`; `None` where it is gone.
+fn opened(pin: &Path) -> io::Result<Option<OwnedFd>> {
     /// The part of `union bpf_attr` for `BPF_OBJ_GET`.
     #[repr(C)]
     struct Get {
         path: u64,
         fd: u32,
         flags: u32,
-    }
-    /// The part of `union bpf_attr` for `BPF_MAP_GET_NEXT_KEY`.
-    #[repr(C)]
-    struct Next {
-        map: u32,
-        pad: u32,
-        key: u64,
-        result: u64,
     }
     let path = CString::new(pin.as_os_str().as_bytes())?;
     let get = Get { path: path.as_ptr() as u64, fd: 0, flags: 0 };
@@ -90,7 +81,31 @@ pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
     }
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: the descriptor is new and nobody else's.
-    let map = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Bytes of kernel memory that the map pinned at `pin` takes, as the kernel tells (`memlock`): what is in use
+/// since 6.4, the most it may become before that. `None` where it is gone.
+pub(crate) fn memory_of(pin: &Path) -> io::Result<Option<u64>> {
+    let Some(map) = opened(pin)? else { return Ok(None) };
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_raw_fd()))?;
+    let bytes = told.lines().find_map(|line| line.strip_prefix("memlock:"));
+    let bytes = bytes.and_then(|bytes| bytes.trim().parse().ok());
+    bytes.map(Some).ok_or_else(|| io::Error::other(format!("no memlock in {told:?}")))
+}
+
+/// The number of entries of the map pinned at `pin`; `None` where it is gone or is of a kind that
+/// cannot be listed.
+pub(crate) fn entries_of(pin: &Path) -> io::Result<Option<usize>> {
+    /// The part of `union bpf_attr` for `BPF_MAP_GET_NEXT_KEY`.
+    #[repr(C)]
+    struct Next {
+        map: u32,
+        pad: u32,
+        key: u64,
+        result: u64,
+    }
+    let Some(map) = opened(pin)? else { return Ok(None) };
     let (mut key, mut next) = ([0_u8; KEY], [0_u8; KEY]);
     let (mut found, mut first) = (0, true);
     loop {

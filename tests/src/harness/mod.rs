@@ -10,6 +10,7 @@ mod hand;
 mod kernel_objects;
 mod policy;
 mod session;
+mod tool;
 mod traces;
 mod upstream;
 mod wire;
@@ -25,7 +26,8 @@ pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
 pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
-pub(crate) use traces::{Traces, cgroup_root};
+pub(crate) use tool::Tool;
+pub(crate) use traces::{Traces, cgroup_root, memory};
 pub(crate) use upstream::{Stands, Upstream};
 pub(crate) use wire::Wire;
 

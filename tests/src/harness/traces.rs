@@ -2,7 +2,7 @@
 
 use super::engine::{PINS, engines};
 use super::eventually;
-use super::kernel_objects::{KernelObjects, entries_of};
+use super::kernel_objects::{KernelObjects, entries_of, memory_of};
 use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -118,16 +118,28 @@ impl Traces {
 
 /// How many entries the maps of all engines have; a session leaves none.
 fn entries() -> anyhow::Result<BTreeMap<PathBuf, usize>> {
+    let mut found = of_maps(entries_of)?;
+    // Which numbers of superblocks are counted is the engine's, and ends with it.
+    found.retain(|map, _| !map.ends_with("DEATHS"));
+    Ok(found)
+}
+
+/// Bytes of kernel memory that the maps of all engines take.
+pub(crate) fn memory() -> anyhow::Result<BTreeMap<PathBuf, u64>> {
+    of_maps(memory_of)
+}
+
+fn of_maps<T>(
+    what: impl Fn(&Path) -> std::io::Result<Option<T>>,
+) -> anyhow::Result<BTreeMap<PathBuf, T>> {
     let mut found = BTreeMap::new();
     for engine in engines() {
         let mut maps = BTreeSet::new();
         list(&engine.join("maps"), "", &mut maps);
-        // Which numbers of superblocks are counted is the engine's, and ends with it.
-        maps.remove(&engine.join("maps/DEATHS"));
         for map in maps {
             // An engine that is going away while it is looked at has nothing left.
-            if let Some(count) = entries_of(&map).with_context(|| format!("{}", map.display()))? {
-                found.insert(map, count);
+            if let Some(told) = what(&map).with_context(|| format!("{}", map.display()))? {
+                found.insert(map, told);
             }
         }
     }

@@ -8,7 +8,9 @@ mod answer;
 mod attributes;
 mod descriptors;
 mod files;
+mod greed;
 mod kinds;
+mod landlock;
 mod listen;
 mod lookup;
 mod names;
@@ -63,6 +65,10 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
             Ok(()) => return perform(then),
             Err(failure) => Err(failure),
         },
+        O::Landlocked { beneath, then } => match landlock::confine(beneath) {
+            Ok(()) => return perform(then),
+            Err(failure) => Err(failure),
+        },
         O::Named { name: called, then } => match process::named(called) {
             Ok(()) => return perform(then),
             Err(failure) => Err(failure),
@@ -70,6 +76,8 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::OldOpen { path, flags } => process::old_open(path, *flags),
         O::UringPolled { path, flags } => uring::open_polled(path, *flags),
         O::Flood { path, flags, times } => files::flood(path, *flags, *times),
+        O::Many { directory, files } => greed::many(directory, *files),
+        O::Bomb { path } => greed::bomb(path),
         O::Mounted { kind, at, options, then } => match process::mounted(kind, at, options) {
             Ok(()) => return perform(then),
             Err(failure) => Err(failure),

@@ -336,6 +336,11 @@ pub(crate) enum Operation {
         uid: u32,
         then: Box<Operation>,
     },
+    /// Lets itself open only what lies beneath (Landlock), then.
+    Landlocked {
+        beneath: Place,
+        then: Box<Operation>,
+    },
     /// Calls itself something else (`PR_SET_NAME`), then.
     Named {
         name: String,
@@ -356,6 +361,17 @@ pub(crate) enum Operation {
         path: Place,
         flags: i32,
         times: u32,
+    },
+    /// Makes so many files, ten to a directory, opens each again and removes all. `data` is how often one was
+    /// opened.
+    Many {
+        directory: Place,
+        files: u32,
+    },
+    /// Everybody forks until nobody can, and whoever was born opens the path. `data` counts who was `born`, who
+    /// was `refused` another child, and who `opened` the path.
+    Bomb {
+        path: Place,
     },
     /// Opens the path and connects to the address again and again, until `stop` exists; refused where
     /// every try was. `data` is how often one was not.
@@ -497,10 +513,13 @@ impl Operation {
             O::Chroot { .. } => "chroot",
             O::Namespace { .. } => "namespace",
             O::As { .. } => "as",
+            O::Landlocked { .. } => "landlocked",
             O::Named { .. } => "named",
             O::OldOpen { .. } => "old_open",
             O::UringPolled { .. } => "uring_polled",
             O::Flood { .. } => "flood",
+            O::Many { .. } => "many",
+            O::Bomb { .. } => "bomb",
             O::Siege { .. } => "siege",
             O::Run { .. } => "run",
             O::Mounted { .. } => "mounted",

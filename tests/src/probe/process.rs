@@ -57,14 +57,14 @@ pub(super) fn identity() -> Outcome {
     Ok(json!(identity))
 }
 
-fn fork() -> Result<Option<Pid>, Failure> {
+pub(super) fn fork() -> Result<Option<Pid>, Failure> {
     // SAFETY: callers run no other thread at this moment, so the child may do anything.
     let child = unsafe { libc::fork() };
     checked(child.into(), "fork")?;
     Ok(Pid::from_raw(child))
 }
 
-fn exit_now(status: i32) -> ! {
+pub(super) fn exit_now(status: i32) -> ! {
     // SAFETY: ends this process without running what belongs to its parent.
     unsafe { libc::_exit(status) }
 }

@@ -4,12 +4,14 @@ mod agreement;
 mod aliases;
 mod attributes;
 mod bad_input;
+mod coexistence;
 mod daemons;
 mod devices;
 mod doctor;
 mod engine;
 mod folding;
 mod fuse;
+mod greed;
 mod guards;
 mod layers;
 mod learn;
@@ -18,6 +20,7 @@ mod limits;
 mod links;
 mod listen;
 mod live;
+mod lockdown;
 mod lsm;
 mod many;
 mod moves;
@@ -74,6 +77,8 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         running::ROWS,
         orphans::ROWS,
         outsiders::ROWS,
+        greed::ROWS,
+        lockdown::ROWS,
         surface::ROWS,
         limits::ROWS,
         devices::ROWS,
@@ -92,6 +97,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         doctor::trials(),
         engine::trials(),
+        coexistence::trials(),
         objects::trials(),
         aliases::trials(),
         links::trials(),
@@ -111,6 +117,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         outsiders::trials(),
         surface::trials(),
         limits::trials(),
+        greed::trials(),
         layers::trials(),
         agreement::trials(),
         learn::trials(),
@@ -133,6 +140,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         many::trials(),
         crate::differential::trials(),
         crate::race::trials(),
+        // The last of all: a kernel does not come back from it.
+        lockdown::trials(),
     ]
     .into_iter()
     .flatten()

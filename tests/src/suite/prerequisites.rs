@@ -17,7 +17,6 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("D6.95", "prerequisites::no_btf"),
     ("D6.95", "prerequisites::btf_without_a_needed_field"),
     ("D6.95", "prerequisites::no_cgroup_v2"),
-    ("D6.94", "prerequisites::locked_down"),
     ("D6.98", "prerequisites::only_cgroup_v1"),
     ("D6.98", "prerequisites::container"),
     ("A9", "prerequisites::private_cgroup_namespace"),
@@ -33,7 +32,6 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("prerequisites::only_cgroup_v1", version1),
         trial("prerequisites::container", container),
         trial("prerequisites::without_capabilities", powerless),
-        trial("prerequisites::locked_down", locked),
         trial("prerequisites::no_bpffs", no_bpffs),
         trial("prerequisites::no_btf", no_btf),
         trial("prerequisites::btf_without_a_needed_field", no_field),
@@ -44,7 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// `sandbox run` on a crippled machine must refuse, and its message hold one of the words.
-fn refused(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()> {
+pub(super) fn refused(ground: &Ground, steps: &[Step], words: &[&str]) -> anyhow::Result<()> {
     let before = Traces::now()?;
     let mark = ground.workspace().join("started");
     let finished = staged(ground, steps, &["touch", &mark.to_string()])?;
@@ -143,16 +141,6 @@ fn container() -> anyhow::Result<()> {
 fn powerless() -> anyhow::Result<()> {
     let ground = Ground::new("powerless")?;
     refused(&ground, &[Step::Powerless], &["CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN"])
-}
-
-/// A kernel that was booted with `lockdown=confidentiality`, as far as one can see. One that is could not be
-/// used for any other test.
-fn locked() -> anyhow::Result<()> {
-    let ground = Ground::new("locked-down")?;
-    let modes = ground.papers("lockdown");
-    std::fs::write(&modes, "none integrity [confidentiality]\n")?;
-    let file = "/sys/kernel/security/lockdown";
-    refused(&ground, &[Step::Bind(modes.into(), file.into())], &["lockdown=integrity"])
 }
 
 /// As in a container that sees its own cgroup as the root.

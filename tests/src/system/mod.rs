@@ -4,6 +4,7 @@ mod agents;
 mod clients;
 mod forbidden;
 mod machine;
+mod manager;
 mod needs;
 mod nested;
 mod network;
@@ -25,6 +26,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         worktree::ROWS,
         persistence::ROWS,
         forbidden::ROWS,
+        manager::ROWS,
         nested::ROWS,
         selftest::ROWS,
     ]
@@ -38,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(worktree::trials());
     trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
+    trials.extend(manager::trials());
     trials.extend(nested::trials());
     trials.extend(selftest::trials());
     trials.extend(agents::trials());

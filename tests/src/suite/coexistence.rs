@@ -1,0 +1,100 @@
+//! Others decide at the same hooks: what either refuses is refused.
+
+use crate::harness::{
+    Bystander, Denial, Ground, Policy, Session, Tool, Traces, Unkept, key, trial, verb,
+};
+use crate::probe::{Operation, Place};
+use anyhow::{Context as _, ensure};
+use libtest_mimic::Trial;
+
+pub(super) fn trials() -> Vec<Trial> {
+    vec![
+        trial("coexistence::landlock", landlock),
+        trial("coexistence::another_tool_before_and_after", tools),
+    ]
+}
+
+fn open(path: &Place) -> Operation {
+    Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
+}
+
+/// Refused by somebody else, so that there is no event of ours.
+fn refused_by_other(
+    session: &mut Session,
+    what: &str,
+    operation: &Operation,
+    errno: i32,
+) -> anyhow::Result<()> {
+    let before = session.events().all().len();
+    let answer = session.perform(operation)?;
+    if answer.errno != errno {
+        session.problem(format!("{what}: {answer}"));
+    }
+    let told = session.events().all().len() - before;
+    if told != 0 {
+        session.problem(format!("{what}: {told} events\n{}", session.events().tail(told)));
+    }
+    Ok(())
+}
+
+fn landlock() -> anyhow::Result<()> {
+    let ground = Ground::new("landlock")?;
+    let (key, twin) = (key()?, ground.file(&ground.workspace())?);
+    let outside = ground.file(&ground.outside())?;
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let confined = |beneath: Place, path: &Place| Operation::Landlocked {
+        beneath,
+        then: Box::new(open(path)),
+    };
+    let root = || Place::from("/");
+    session.allowed("outside, without Landlock", &open(&outside))?;
+    let beneath = ground.workspace();
+    let operation = confined(beneath.clone(), &outside);
+    refused_by_other(&mut session, "outside, by Landlock", &operation, libc::EACCES)?;
+    session.allowed("where both allow", &confined(beneath, &twin))?;
+    let denial = Denial::read(&key).of_key();
+    session.refused("the key, which Landlock allows", &confined(root(), &key), &denial)?;
+    let answer = Bystander::new()?.perform(&confined(root(), &key))?;
+    ensure!(answer.errno == 0, "a bystander's Landlock refuses what it allows: {answer}");
+    session.finish()
+}
+
+/// Most programs on a hook: `BPF_MAX_TRAMP_LINKS`, include/linux/bpf.h.
+const MOST: usize = 38;
+/// Whom the other tool refuses.
+const USER: u32 = 4_242;
+
+fn tools() -> anyhow::Result<()> {
+    let ground = Ground::new("tools")?;
+    let _unkept = Unkept::now()?;
+    let before = Traces::now()?;
+    let mut tools = Vec::new();
+    for _ in 0..MOST {
+        tools.push(Tool::attach("file_open", USER)?);
+    }
+    // There is no room for another, and whoever asks is told.
+    let full = verb(&ground.papers("verbs"), &["engine", "keep"])?;
+    let told = ["BPF_MAX_TRAMP_LINKS", "file_open", "help:"];
+    let explained = told.iter().all(|word| full.err.contains(word));
+    ensure!(full.code() == Some(1) && explained, "{told:?}: {}", full.report());
+
+    tools.truncate(MOST - 1);
+    let (key, twin) = (key()?, ground.file(&ground.workspace())?);
+    let as_user = |path: &Place| Operation::As { uid: USER, then: Box::new(open(path)) };
+    let both = |session: &mut Session, when: &str| -> anyhow::Result<()> {
+        session.refused(&format!("the key {when}"), &open(&key), &Denial::read(&key).of_key())?;
+        session.allowed(&format!("the twin {when}"), &open(&twin))?;
+        refused_by_other(session, &format!("the twin, {when}"), &as_user(&twin), libc::EPERM)
+    };
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    both(&mut session, "with tools before")?;
+    tools.clear();
+    session.allowed("the twin, without tools", &as_user(&twin))?;
+    tools.push(Tool::attach("file_open", USER)?);
+    both(&mut session, "with a tool after")?;
+    let answer = Bystander::new()?.perform(&as_user(&twin))?;
+    ensure!(answer.errno == libc::EPERM, "the tool refuses a bystander too: {answer}");
+    session.finish()?;
+    tools.clear();
+    before.must_return().context("after all")
+}
