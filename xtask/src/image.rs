@@ -40,6 +40,9 @@ const PACKAGES: &[&str] = &[
     "openssh-client",
     "strace",
     "bubblewrap",
+    "apparmor",
+    // systemd opens it for the restrictions that are BPF programs.
+    "libbpf1",
 ];
 /// Documentation is most of the files and nobody reads it there.
 const LEFT_OUT: &[&str] = &["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];

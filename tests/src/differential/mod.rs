@@ -27,8 +27,9 @@ use anyhow::{Context as _, bail, ensure};
 use fastrand::Rng;
 use libtest_mimic::Trial;
 use model::Model;
+use operation::{Action, Op};
 use round::{Case, Counts, Round};
-use rules::Language;
+use rules::{Language, Line};
 use sandbox_userspace::engine::LSM_HOOKS;
 use std::process::ExitCode;
 
@@ -58,16 +59,56 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![trial(NAME, || {
-        let (seed, operations) = USUAL;
-        let counts = run(seed, operations, 0)?;
-        println!("{counts}");
-        ensure!(counts.total() >= operations, "too few operations were judged: {counts}");
-        let ground = Ground::new("attributes")?;
-        let lacking = counts.lacking(operation::attributes_are_kept(ground.outside().path()));
-        ensure!(lacking.is_empty(), "{lacking:?} were never both allowed and denied: {counts}");
-        Ok(())
-    })]
+    vec![
+        trial("differential::a_wrong_verdict_is_found_and_made_small", wrong),
+        trial(NAME, || {
+            let (seed, operations) = USUAL;
+            let counts = run(seed, operations, 0)?;
+            println!("{counts}");
+            ensure!(counts.total() >= operations, "too few operations were judged: {counts}");
+            let ground = Ground::new("attributes")?;
+            let lacking = counts.lacking(operation::attributes_are_kept(ground.outside().path()));
+            ensure!(lacking.is_empty(), "{lacking:?} were never both allowed and denied: {counts}");
+            Ok(())
+        }),
+    ]
+}
+
+/// Where the kernel is told less than the reference, that is found, and of the case nothing is left but what
+/// shows it.
+fn wrong() -> anyhow::Result<()> {
+    let language = Language::of_this_program().misleading();
+    let name = |name: &str| name.as_bytes().to_vec();
+    let make = |action, path| Op::new(action, name(path));
+    let open = |path, flags: i32| make(Action::Open, path).number(flags.cast_unsigned());
+    let create = |path| open(path, libc::O_CREAT | libc::O_WRONLY);
+    let rule = |key, path| Line::new(key, &vec![name(path)], false);
+    let case = Case {
+        rules: vec![rule("files.read.deny", "secret"), rule("files.write.deny", "fixed")],
+        setup: vec![
+            make(Action::Mkdir, "inner"),
+            create("inner/other"),
+            create("secret"),
+            create("fixed"),
+        ],
+        ops: vec![
+            open("inner/other", libc::O_WRONLY),
+            open("secret", libc::O_RDONLY),
+            open("fixed", libc::O_WRONLY),
+            open("inner/other", libc::O_RDONLY),
+        ],
+    };
+    let cases = [case];
+    let mut round = Round::new(&cases, &language)?;
+    let outcome = round.run(None, 0);
+    let Err(error) = judge(&cases, &round, &language, "by hand").and(outcome) else {
+        bail!("no disagreement was found")
+    };
+    let told = format!("{error:#}");
+    let has = |word: &str| told.contains(word);
+    let small = has("files.write.deny") && has("fixed") && has("the reference denies");
+    ensure!(small && !has("inner") && !has("secret"), "not the smallest case: {told}");
+    Ok(())
 }
 
 /// `kernel-tests differential [--seed N] [--operations M] [--round R]`, from that round on
@@ -146,7 +187,7 @@ fn judge(cases: &[Case], round: &Round, language: &Language, place: &str) -> any
     let Some((case, found, done)) = found else { return Ok(()) };
     let mut case = case.clone();
     case.ops = done[..=found.at].to_vec();
-    let rules: Vec<String> = case.rules.iter().map(rules::Line::shown).collect();
+    let rules: Vec<String> = case.rules.iter().map(Line::shown).collect();
     eprintln!(
         "differential: {place}, after {} operations in its zone: {found}; rules: {}; looking for the \
          smallest case",

@@ -199,7 +199,7 @@ impl Round {
         for zone in &mut zones {
             zone.reference = Reference::new(&rules, &zone.member, &zone.model);
         }
-        let counts = Counts::default();
+        let (counts, policy) = (Counts::default(), language.told(&lines));
         Ok(Self { ground, zones, language: language.clone(), policy, counts })
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Language {
     attributes: bool,
     /// Whether reading is closed by default in this round.
     closed: bool,
+    /// Whether the kernel is told of no rule that denies writing: its verdicts are wrong then.
+    misled: bool,
 }
 
 /// Keys about paths.
@@ -37,12 +39,25 @@ impl Language {
                 "inode_removexattr",
             ]),
             closed: false,
+            misled: false,
         }
     }
 
     /// The same, for a round in which reading is closed by default, if it can be.
     pub(crate) fn closing(&self, closed: bool) -> Self {
         Self { closed: closed && self.default, ..self.clone() }
+    }
+
+    /// The same, for a round in which the kernel is told less than the reference.
+    pub(crate) fn misleading(&self) -> Self {
+        Self { misled: true, ..self.clone() }
+    }
+
+    /// The policy that the kernel gets of these zones.
+    pub(crate) fn told(&self, zones: &[(usize, &Line)]) -> String {
+        let told = |line: &Line| !(self.misled && line.key == "files.write.deny");
+        let zones: Vec<_> = zones.iter().filter(|(_, line)| told(line)).copied().collect();
+        self.policy(&zones)
     }
 
     pub(crate) fn closed(&self) -> bool {

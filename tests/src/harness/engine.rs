@@ -1,12 +1,16 @@
-//! The engine that all sessions share. The suites keep it loaded, because loading and detaching it
-//! takes seconds; a test that is about just that says so with [`Unkept`].
+//! The engine that all sessions share. It stays loaded between the tests, because loading and detaching it
+//! takes seconds; but for those that are about just that.
 
 use super::session::verb;
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where engines are pinned.
 pub(crate) const PINS: &str = "/sys/fs/bpf/sandbox";
+
+/// Whether the suite has it kept.
+static KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Papers of the verbs that the suite itself calls.
 fn call(word: &str) -> anyhow::Result<()> {
@@ -17,28 +21,20 @@ fn call(word: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the engine and keeps it.
-pub(crate) fn keep() -> anyhow::Result<()> {
-    call("keep")
-}
-
-/// As long as this lives the engine ends with its last session, as it does for users.
-#[derive(Debug)]
-pub(crate) struct Unkept(());
-
-impl Unkept {
-    pub(crate) fn now() -> anyhow::Result<Self> {
-        call("release")?;
-        Ok(Self(()))
+/// From now on the engine is loaded.
+pub(super) fn keep() {
+    if KEPT.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if let Err(error) = call("keep") {
+        // A stand-in for `sandbox` need not know the verb; each test then waits for its own.
+        eprintln!("the engine is not kept between the tests: {error:#}");
     }
 }
 
-impl Drop for Unkept {
-    fn drop(&mut self) {
-        if let Err(error) = keep() {
-            eprintln!("the engine is not kept any more: {error:#}");
-        }
-    }
+/// From now on it ends with its last session, as it does for users.
+pub(super) fn release() -> anyhow::Result<()> {
+    if KEPT.swap(false, Ordering::Relaxed) { call("release") } else { Ok(()) }
 }
 
 /// Directories of the engines that are loaded.

@@ -21,7 +21,7 @@ pub(crate) use attack::{
 };
 pub(crate) use denial::{Denial, Why};
 pub(crate) use disk::{Disk, btrfs_image, disregard_case, ext4_image, forget_names, write_fat};
-pub(crate) use engine::{Unkept, engines};
+pub(crate) use engine::engines;
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
 pub(crate) use policy::Policy;
@@ -41,7 +41,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A test of the suite. Its error is the whole report, over several lines.
 pub(crate) fn trial(name: &str, test: fn() -> anyhow::Result<()>) -> Trial {
-    Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+    Trial::test(name, move || {
+        engine::keep();
+        test().map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
+
+/// A test that begins where no engine is loaded. One after the other they are the cheaper.
+pub(crate) fn trial_without_engine(name: &str, test: fn() -> anyhow::Result<()>) -> Trial {
+    Trial::test(name, move || {
+        let result = engine::release().and_then(|()| test());
+        result.map_err(|error| Failed::from(format!("{error:#}")))
+    })
 }
 
 /// Word on the kernel's command line of every machine that `cargo xtask` boots.
@@ -61,12 +72,6 @@ pub(crate) fn conclude(trials: Vec<Trial>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    if !arguments.list
-        && let Err(error) = engine::keep()
-    {
-        // A stand-in for `sandbox` need not know the verb; each test then waits for its own.
-        eprintln!("the engine is not kept between the tests: {error:#}");
-    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -67,11 +67,6 @@ impl Traces {
         self.objects.map(|objects| objects.programs)
     }
 
-    /// More or other kernel objects than then.
-    pub(crate) fn objects_differ(&self, then: &Self) -> bool {
-        self.objects != then.objects
-    }
-
     /// Fails unless soon nothing is there that was not there then.
     pub(crate) fn must_return(&self) -> anyhow::Result<()> {
         self.must_return_within(Duration::from_secs(30))

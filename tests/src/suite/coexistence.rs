@@ -1,17 +1,19 @@
 //! Others decide at the same hooks: what either refuses is refused.
 
 use crate::harness::{
-    Bystander, Denial, Ground, Policy, Session, Tool, Traces, Unkept, key, trial, verb,
+    Bystander, Denial, Ground, Policy, Session, Tool, Traces, key, trial, trial_without_engine,
+    verb,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 
+pub(super) fn trials_without_engine() -> Vec<Trial> {
+    vec![trial_without_engine("coexistence::another_tool_before_and_after", tools)]
+}
+
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("coexistence::landlock", landlock),
-        trial("coexistence::another_tool_before_and_after", tools),
-    ]
+    vec![trial("coexistence::landlock", landlock)]
 }
 
 fn open(path: &Place) -> Operation {
@@ -66,7 +68,6 @@ const USER: u32 = 4_242;
 
 fn tools() -> anyhow::Result<()> {
     let ground = Ground::new("tools")?;
-    let _unkept = Unkept::now()?;
     let before = Traces::now()?;
     let mut tools = Vec::new();
     for _ in 0..MOST {

@@ -1,8 +1,8 @@
 //! The engine: loaded once for all sessions of a build, and never used when a part of it is missing.
 
 use crate::harness::{
-    Denial, Finished, Ground, Policy, Runner, Session, Traces, Unkept, engines, key, sandbox,
-    trial, verb, wait,
+    Denial, Finished, Ground, Policy, Runner, Session, Traces, engines, key, sandbox, trial,
+    trial_without_engine, verb, wait,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -14,18 +14,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+pub(super) fn trials_without_engine() -> Vec<Trial> {
+    vec![
+        trial_without_engine("engine::is_shared_and_detached_with_the_last_session", shared),
+        trial_without_engine("engine::is_kept_until_it_is_released", kept),
+        trial_without_engine("engine::with_a_part_missing_or_exchanged_starts_nothing", damaged),
+        trial_without_engine("engine::is_turned_off_in_an_emergency_only", off),
+    ]
+}
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        trial("engine::is_shared_and_detached_with_the_last_session", shared),
-        trial("engine::is_kept_until_it_is_released", kept),
-        trial("engine::with_a_link_missing_starts_nothing", link_missing),
-        trial("engine::with_a_link_exchanged_starts_nothing", link_exchanged),
-        trial("engine::open_to_others_starts_nothing", open_to_others),
         trial("engine::damaged_and_idle_is_replaced", replaced),
         trial("engine::killed_sessions_and_starts_leave_no_entry", killed),
         trial("engine::another_build_has_its_own", builds),
-        // Loads the engine four times: minutes in a machine without KVM, by `--ignored`.
-        trial("engine::is_turned_off_in_an_emergency_only", off).with_ignored_flag(true),
     ]
 }
 
@@ -47,7 +49,6 @@ fn refuses(session: &mut Session, when: &str) -> anyhow::Result<()> {
 
 fn shared() -> anyhow::Result<()> {
     let ground = Ground::new("shared")?;
-    let _unkept = Unkept::now()?;
     let before = Traces::now()?;
     let mut first = Runner::named(&ground, &Policy::preset(), "first")?.open()?;
     let (pins, one) = (engine()?, Traces::now()?);
@@ -73,7 +74,6 @@ fn engine_verb(ground: &Ground, word: &str) -> anyhow::Result<Finished> {
 
 fn kept() -> anyhow::Result<()> {
     let ground = Ground::new("kept")?;
-    let _unkept = Unkept::now()?;
     let before = Traces::now()?;
     ensure!(engines().is_empty(), "an engine without sessions: {:?}", engines());
     engine_verb(&ground, "keep")?;
@@ -93,59 +93,67 @@ fn kept() -> anyhow::Result<()> {
     before.must_return().context("after the last session on a released engine")
 }
 
-/// Damages the engine of a running session: nothing starts, and `word` is in the reason. Afterwards
-/// the engine goes with its session, and the next one is whole.
-fn damaged(
-    name: &str,
-    damage: impl Fn(&Path) -> std::io::Result<()>,
-    word: &str,
-) -> anyhow::Result<()> {
-    let ground = Ground::new(name)?;
-    let _unkept = Unkept::now()?;
+/// A damage, what undoes it, and the word by which it is told.
+type Damage = (fn(&Path) -> std::io::Result<()>, fn(&Path) -> std::io::Result<()>, &'static str);
+
+const DAMAGES: [Damage; 3] = [
+    (
+        |pins| Ok(rustix::fs::chmod(pins, Mode::from(0o755))?),
+        |pins| Ok(rustix::fs::chmod(pins, Mode::from(0o700))?),
+        "0700",
+    ),
+    (
+        |pins| {
+            let [other, link, away] = links(pins);
+            fs::rename(&link, away)?;
+            fs::rename(other, link)
+        },
+        |pins| {
+            let [other, link, away] = links(pins);
+            fs::rename(&link, other)?;
+            fs::rename(away, link)
+        },
+        "`path_link` was exchanged",
+    ),
+    // This one is not undone.
+    (|pins| fs::remove_file(pins.join("links/path_rename")), |_| Ok(()), "`path_rename`"),
+];
+
+fn links(pins: &Path) -> [PathBuf; 3] {
+    [pins.join("links/syslog"), pins.join("links/path_link"), pins.join("path_link")]
+}
+
+/// The engine of a running session is damaged: nothing starts, and why is told. Afterwards the engine goes
+/// with its session, and the next one is whole.
+fn damaged() -> anyhow::Result<()> {
+    let ground = Ground::new("damaged")?;
     let before = Traces::now()?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     refuses(&mut session, "before")?;
     let pins = engine()?;
-    damage(&pins).context("damaging the engine")?;
-
     let mark = ground.workspace().join("started");
-    let next = Runner::named(&ground, &Policy::preset(), "next")?;
-    let finished = next.probe(&["touch", &mark.to_string()], "")?;
-    ensure!(finished.code() == Some(125), "must end with 125: {}", finished.report());
-    ensure!(!mark.path().exists(), "the command was started: {}", finished.report());
-    ensure!(finished.err.contains(word), "the message lacks {word:?}: {}", finished.report());
-    let doctor = verb(&ground.papers("doctor"), &["doctor"])?;
-    ensure!(doctor.code() == Some(1), "`doctor` is content: {}", doctor.report());
-    ensure!(doctor.out.contains(word), "`doctor` does not tell: {}", doctor.report());
-    ensure!(engine()? == pins, "the engine of a running session was removed");
+    let start = |name: &str| {
+        let next = Runner::named(&ground, &Policy::preset(), name)?;
+        next.probe(&["touch", &mark.to_string()], "")
+    };
+    for (at, (damage, undo, word)) in DAMAGES.iter().enumerate() {
+        damage(&pins).with_context(|| format!("damaging the engine: {word}"))?;
+        let finished = start(&format!("next-{at}"))?;
+        ensure!(finished.code() == Some(125), "must end with 125: {}", finished.report());
+        ensure!(!mark.path().exists(), "the command was started: {}", finished.report());
+        ensure!(finished.err.contains(word), "the message lacks {word:?}: {}", finished.report());
+        let doctor = verb(&ground.papers(&format!("doctor-{at}")), &["doctor"])?;
+        ensure!(doctor.code() == Some(1), "`doctor` is content: {}", doctor.report());
+        ensure!(doctor.out.contains(word), "`doctor` does not tell: {}", doctor.report());
+        ensure!(engine()? == pins, "the engine of a running session was removed");
+        undo(&pins).with_context(|| format!("mending the engine: {word}"))?;
+    }
+    refuses(&mut session, "on a damaged engine")?;
     session.finish()?;
-
     before.must_return()?;
-    let mut session = Runner::named(&ground, &Policy::preset(), "after")?.open()?;
-    refuses(&mut session, "on a new engine")?;
-    session.finish()
-}
-
-fn link_missing() -> anyhow::Result<()> {
-    damaged("missing", |pins| fs::remove_file(pins.join("links/path_rename")), "`path_rename`")
-}
-
-fn link_exchanged() -> anyhow::Result<()> {
-    let links = |pins: &Path| [pins.join("links/syslog"), pins.join("links/path_link")];
-    damaged(
-        "exchanged",
-        |pins| {
-            let [other, link] = links(pins);
-            fs::remove_file(&link)?;
-            fs::rename(other, link)
-        },
-        "`path_link` was exchanged",
-    )
-}
-
-fn open_to_others() -> anyhow::Result<()> {
-    let chmod = |pins: &Path| Ok(rustix::fs::chmod(pins, Mode::from(0o755))?);
-    damaged("open-to-others", chmod, "0700")
+    let finished = start("after")?;
+    ensure!(finished.code() == Some(0) && mark.path().exists(), "{}", finished.report());
+    before.must_return()
 }
 
 fn replaced() -> anyhow::Result<()> {
@@ -301,7 +309,6 @@ fn builds() -> anyhow::Result<()> {
 /// the kernel's log.
 fn off() -> anyhow::Result<()> {
     let ground = Ground::new("off")?;
-    let _unkept = Unkept::now()?;
     let key = key()?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     let id = session.id()?;

@@ -3,7 +3,7 @@
 //! The last of all tests: a kernel does not come back from it.
 
 use super::prerequisites::refused;
-use crate::harness::{Denial, Ground, Policy, Session, Unkept, key, trial, verb};
+use crate::harness::{Denial, Ground, Policy, Session, key, trial_without_engine, verb};
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -12,13 +12,12 @@ use libtest_mimic::Trial;
 pub(super) const ROWS: &[(&str, &str)] = &[("D6.94", "lockdown::nothing_starts_and_all_stays")];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![trial("lockdown::nothing_starts_and_all_stays", locked)]
+    vec![trial_without_engine("lockdown::nothing_starts_and_all_stays", locked)]
 }
 
 /// As by `lockdown=confidentiality` on the kernel's command line.
 fn locked() -> anyhow::Result<()> {
     let ground = Ground::new("lockdown")?;
-    let unkept = Unkept::now()?;
     let open = |path: &Place| Operation::Open { path: path.clone(), flags: libc::O_RDONLY };
     let (key, twin) = (key()?, ground.file(&ground.workspace())?);
     let mut session = Session::start(&ground, &Policy::preset())?;
@@ -32,7 +31,5 @@ fn locked() -> anyhow::Result<()> {
     refused(&alone, &[], &["lockdown=integrity"])?;
     let kept = verb(&alone.papers("verbs"), &["engine", "keep"])?;
     ensure!(kept.code() == Some(1), "an engine was loaded: {}", kept.report());
-    // That could not keep one either.
-    std::mem::forget(unkept);
     Ok(())
 }

@@ -95,6 +95,9 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
 /// Every test of the suite.
 pub(crate) fn trials() -> Vec<Trial> {
     [
+        doctor::trials_without_engine(),
+        engine::trials_without_engine(),
+        coexistence::trials_without_engine(),
         doctor::trials(),
         engine::trials(),
         coexistence::trials(),

@@ -2,6 +2,7 @@
 
 mod agents;
 mod clients;
+mod coexistence;
 mod forbidden;
 mod machine;
 mod manager;
@@ -41,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(persistence::trials());
     trials.extend(forbidden::trials());
     trials.extend(manager::trials());
+    trials.extend(coexistence::trials());
     trials.extend(nested::trials());
     trials.extend(selftest::trials());
     trials.extend(agents::trials());
