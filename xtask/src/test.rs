@@ -250,12 +250,23 @@ impl Job {
         let since = Instant::now();
         let prefix = format!("[{}] ", self.name);
         let mut lines = Lines::default();
-        let report = self.machine.boot(|bytes| {
-            for line in lines.add(bytes) {
-                vm::to_stdout(format!("{prefix}{line}\n").as_bytes())?;
-            }
-            Ok(())
-        })?;
+        let mut boot = || {
+            lines = Lines::default();
+            self.machine.boot(|bytes| {
+                for line in lines.add(bytes) {
+                    vm::to_stdout(format!("{prefix}{line}\n").as_bytes())?;
+                }
+                Ok(())
+            })
+        };
+        let mut report = boot()?;
+        if matches!(report.outcome, Outcome::Died(_)) && report.silent {
+            // Emulated processors sometimes see code of the kernel while it is being patched. Nothing of ours
+            // has run by then.
+            let console = &report.console_tail;
+            progress(&format!("{} died before its first test, once more:\n{console}", self.name));
+            report = boot()?;
+        }
         progress(&format!("{} ended after {} s", self.name, since.elapsed().as_secs()));
         let results = Results::read(&String::from_utf8_lossy(&lines.all));
         let problem = match report.outcome {

@@ -149,6 +149,12 @@ fn human(line: &Line) -> String {
     words.join("  ")
 }
 
+/// With everything that is behind it, and the remedy where one is known.
+fn failure(error: EngineError) -> Failure {
+    let help = error.mend().map(str::to_owned);
+    Failure { help, ..Failure::new(format!("{:#}", anyhow::Error::from(error))) }
+}
+
 fn keep(output: &mut Output) -> Result<(), Failure> {
     let engines = checked()?;
     let Facts { layout, way, hooks, .. } =
@@ -157,13 +163,12 @@ fn keep(output: &mut Output) -> Result<(), Failure> {
     orphan::report(Some(own.clone())).map_err(Failure::new)?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
     let held = registry.hold().map_err(Failure::new)?;
-    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
-    engines.obtain(&layout, way, &hooks, &held).map_err(error)?;
-    engines.keep(&own, &held).map_err(error)?;
+    engines.obtain(&layout, way, &hooks, &held).map_err(failure)?;
+    engines.keep(&own, &held).map_err(failure)?;
     // Another one may have been kept until now.
-    let aside = engines.set_aside_idle(Some(&own), &held).map_err(error)?;
+    let aside = engines.set_aside_idle(Some(&own), &held).map_err(failure)?;
     drop(held);
-    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    aside.into_iter().try_for_each(Aside::discard).map_err(failure)?;
     output.notice(Level::Info, &format!("engine {own} is loaded and kept"));
     Ok(())
 }
@@ -172,11 +177,10 @@ fn release(output: &mut Output) -> Result<(), Failure> {
     let engines = checked()?;
     let registry = Registry::open(RUN).map_err(Failure::new)?;
     let held = registry.hold().map_err(Failure::new)?;
-    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
-    engines.release(None, &held).map_err(error)?;
-    let aside = engines.set_aside_idle(None, &held).map_err(error)?;
+    engines.release(None, &held).map_err(failure)?;
+    let aside = engines.set_aside_idle(None, &held).map_err(failure)?;
     drop(held);
-    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    aside.into_iter().try_for_each(Aside::discard).map_err(failure)?;
     output.notice(Level::Info, "no engine is kept; one in use is detached with its last session");
     Ok(())
 }
@@ -209,10 +213,9 @@ fn off(unconfine: bool, output: &mut Output) -> Result<(), Failure> {
         .open("/dev/kmsg")
         .and_then(|mut log| log.write_all(format!("<4>{line}\n").as_bytes()))
         .map_err(|error| Failure::new(format!("cannot write to the kernel's log: {error}")))?;
-    let error = |error: EngineError| Failure::new(format!("{:#}", anyhow::Error::from(error)));
-    let aside = engines.set_aside_all(&held).map_err(error)?;
+    let aside = engines.set_aside_all(&held).map_err(failure)?;
     drop(held);
-    aside.into_iter().try_for_each(Aside::discard).map_err(error)?;
+    aside.into_iter().try_for_each(Aside::discard).map_err(failure)?;
     output.notice(Level::Warning, &line);
     Ok(())
 }

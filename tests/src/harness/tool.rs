@@ -23,16 +23,20 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Attached as this kernel attaches ours, it refuses (`EPERM`) what the user asks of the hook and nobody else.
-    pub(crate) fn attach(hook: &str, user: u32) -> anyhow::Result<Self> {
+    /// So many, attached as this kernel attaches ours. Each refuses (`EPERM`) what the user asks of the hook and
+    /// nobody else.
+    pub(crate) fn attach(hook: &str, user: u32, many: usize) -> anyhow::Result<Vec<Self>> {
         let (kind, attaching, prefix) = match Survey::take(Paths::default()).way() {
             Way::BpfLsm => (TYPE_LSM, LSM_MAC, "bpf_lsm_"),
             Way::ModifyReturn => (TYPE_TRACING, MODIFY_RETURN, "security_"),
         };
         let types = Btf::from_sys_fs().context("types of the kernel")?;
         let function = types.id_by_type_name_kind(&format!("{prefix}{hook}"), BtfKind::Func)?;
-        let program = load(kind, attaching, function, user).context("loading a program")?;
-        Ok(Self { _link: link(&program)? })
+        let one = || {
+            let program = load(kind, attaching, function, user).context("loading a program")?;
+            Ok(Self { _link: link(&program).context("attaching it")? })
+        };
+        std::iter::repeat_with(one).take(many).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::harness::{
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
+use std::path::Path;
 
 pub(super) fn trials_without_engine() -> Vec<Trial> {
     vec![trial_without_engine("coexistence::another_tool_before_and_after", tools)]
@@ -67,12 +68,10 @@ const MOST: usize = 38;
 const USER: u32 = 4_242;
 
 fn tools() -> anyhow::Result<()> {
-    let ground = Ground::new("tools")?;
+    // Where the user gets.
+    let ground = Ground::beneath(Path::new("/tmp"), "tools")?;
     let before = Traces::now()?;
-    let mut tools = Vec::new();
-    for _ in 0..MOST {
-        tools.push(Tool::attach("file_open", USER)?);
-    }
+    let mut tools = Tool::attach("file_open", USER, MOST)?;
     // There is no room for another, and whoever asks is told.
     let full = verb(&ground.papers("verbs"), &["engine", "keep"])?;
     let told = ["BPF_MAX_TRAMP_LINKS", "file_open", "help:"];
@@ -91,7 +90,7 @@ fn tools() -> anyhow::Result<()> {
     both(&mut session, "with tools before")?;
     tools.clear();
     session.allowed("the twin, without tools", &as_user(&twin))?;
-    tools.push(Tool::attach("file_open", USER)?);
+    tools = Tool::attach("file_open", USER, 1)?;
     both(&mut session, "with a tool after")?;
     let answer = Bystander::new()?.perform(&as_user(&twin))?;
     ensure!(answer.errno == libc::EPERM, "the tool refuses a bystander too: {answer}");

@@ -1,8 +1,8 @@
 //! The engine: loaded once for all sessions of a build, and never used when a part of it is missing.
 
 use crate::harness::{
-    Denial, Finished, Ground, Policy, Runner, Session, Traces, engines, key, sandbox, trial,
-    trial_without_engine, verb, wait,
+    Denial, Finished, Ground, PATIENCE, Policy, Runner, Session, Traces, engines, eventually, key,
+    sandbox, trial, trial_without_engine, verb, wait,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -325,8 +325,9 @@ fn off() -> anyhow::Result<()> {
     let sure = verb(&papers, &["engine", "off", "--unconfine-sessions"])?;
     ensure!(sure.status.success(), "{}", sure.report());
     ensure!(engines().is_empty(), "engines are left: {:?}", engines());
-    let answer = session.perform(&open(&key))?;
-    ensure!(answer.errno == 0, "still confined: {answer}");
+    // The kernel detaches in its own time.
+    let free = || session.perform(&open(&key)).ok().filter(|answer| answer.errno == 0);
+    ensure!(eventually(PATIENCE, free).is_some(), "still confined");
     let log = kernel_log()?;
     let told = log.contains("enforcement turned off") && log.contains(&id);
     ensure!(told, "the kernel's log does not tell: {log}");

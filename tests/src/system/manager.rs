@@ -22,11 +22,11 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![trial("manager::of_the_user_does_not_act_for_a_member", manager)]
 }
 
-/// A manager and a bus as a login brings them, without the packages that make them come with one.
+/// A manager and a bus as a login brings them, without the packages (and the PAM) that make them come with one.
 const UNITS: [(&str, &str); 3] = [
     (
         "system/user@.service.d/runtime.conf",
-        "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
+        "[Service]\nPAMName=\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
     ),
     ("user/dbus.socket", "[Socket]\nListenStream=%t/bus\n"),
     (
@@ -54,13 +54,6 @@ fn cases(unit: &str, delegated: &Place) -> Vec<(&'static str, String, Denial)> {
                  org.freedesktop.systemd1.Manager StartTransientUnit 'ssa(sv)a(sa(sv))' \
                  {unit}.scope fail 1 PIDs au 1 $$ 0"
             ),
-            by_socket(),
-        ),
-        (
-            "AttachProcessesToUnit",
-            "busctl --user call org.freedesktop.systemd1 /org/freedesktop/systemd1 \
-             org.freedesktop.systemd1.Manager AttachProcessesToUnit ssau app.slice '' 1 $$"
-                .to_owned(),
             by_socket(),
         ),
         (
