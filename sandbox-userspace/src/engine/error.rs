@@ -199,8 +199,8 @@ pub enum EngineError {
 
 /// Of `attach`: `BPF_MAX_TRAMP_LINKS` (include/linux/bpf.h) counts LSM, `fmod_ret`, `fentry` and `fexit` programs
 /// of one function together.
-const FULL: &str = "38 programs are attached to this hook already, the most a kernel takes \
-    (BPF_MAX_TRAMP_LINKS): end other BPF tools, or the sessions of other builds of sandbox; \
+const FULL: &str = "as many programs are attached to this hook already as the kernel takes \
+    (BPF_MAX_TRAMP_LINKS, 38 at most): end other BPF tools, or the sessions of other builds of sandbox; \
     `bpftool link` lists what is attached";
 const PRIVILEGE: &str = "it takes root with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN in the machine's own user \
     namespace, on a kernel that is not locked down for confidentiality; a kernel whose security policy refuses \

@@ -23,8 +23,8 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// So many, attached as this kernel attaches ours. Each refuses (`EPERM`) what the user asks of the hook and
-    /// nobody else.
+    /// So many, or fewer where the hook takes no more, attached as this kernel attaches ours. Each refuses (`EPERM`)
+    /// what the user asks of the hook and nobody else.
     pub(crate) fn attach(hook: &str, user: u32, many: usize) -> anyhow::Result<Vec<Self>> {
         let (kind, attaching, prefix) = match Survey::take(Paths::default()).way() {
             Way::BpfLsm => (TYPE_LSM, LSM_MAC, "bpf_lsm_"),
@@ -32,11 +32,16 @@ impl Tool {
         };
         let types = Btf::from_sys_fs().context("types of the kernel")?;
         let function = types.id_by_type_name_kind(&format!("{prefix}{hook}"), BtfKind::Func)?;
-        let one = || {
+        let mut tools = Vec::new();
+        while tools.len() < many {
             let program = load(kind, attaching, function, user).context("loading a program")?;
-            Ok(Self { _link: link(&program).context("attaching it")? })
-        };
-        std::iter::repeat_with(one).take(many).collect()
+            match link(&program) {
+                Ok(link) => tools.push(Self { _link: link }),
+                Err(error) if error.raw_os_error() == Some(libc::E2BIG) => break,
+                Err(error) => return Err(error).context("attaching a program"),
+            }
+        }
+        Ok(tools)
     }
 }
 
