@@ -12,6 +12,9 @@ const TAIL_LINES: usize = 40;
 const FATAL: &[&str] = &["Kernel panic - not syncing", "rcu: INFO: rcu_", "self-detected stall"];
 /// One of these can be a starved emulator; a second one is a hang.
 const SOFT_LOCKUP: &str = "watchdog: BUG: soft lockup";
+/// A breakpoint that the kernel knows nothing of. It sets one wherever it changes its own code, and emulated
+/// processors sometimes still meet it when it is gone again.
+const BREAKPOINT: &str = "int3: 0000";
 
 /// Writes all to a log file and remembers the last lines.
 pub(crate) struct Console {
@@ -19,12 +22,15 @@ pub(crate) struct Console {
     lines: VecDeque<String>,
     current: Vec<u8>,
     soft_lockups: u32,
+    /// Whether an emulated processor met a breakpoint that was no more.
+    pub(crate) misled: bool,
 }
 
 impl Console {
     pub(crate) fn new(log: &Path) -> Result<Self> {
         let log = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        Ok(Self { log, lines: VecDeque::new(), current: Vec::new(), soft_lockups: 0 })
+        let lines = VecDeque::new();
+        Ok(Self { log, lines, current: Vec::new(), soft_lockups: 0, misled: false })
     }
 
     /// Takes what the machine printed; the line that shows the machine to be lost, if there is one.
@@ -39,6 +45,7 @@ impl Console {
             }
             let line = String::from_utf8_lossy(&self.current).trim_end().to_owned();
             self.current.clear();
+            self.misled |= line.contains(BREAKPOINT);
             if self.is_fatal(&line) && fatal.is_none() {
                 fatal = Some(line.clone());
             }
@@ -82,6 +89,16 @@ mod tests {
             Some("[2] Kernel panic - not syncing: Attempted to kill init!")
         );
         assert!(console.tail().ends_with("[3] more\n"));
+    }
+
+    #[test]
+    fn a_breakpoint_that_was_no_more_is_told_apart() {
+        let mut console = console();
+        console.add(b"Kernel panic - not syncing: Fatal exception in interrupt\n");
+        assert!(!console.misled);
+        // As Linux 7.3 has it; 6.12 leaves out the first word.
+        console.add(b"[  224.689144] Oops: int3: 0000 [#1] SMP NOPTI\n");
+        assert!(console.misled);
     }
 
     #[test]

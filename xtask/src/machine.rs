@@ -70,8 +70,8 @@ pub(crate) struct Copied {
 
 pub(crate) struct Report {
     pub(crate) outcome: Outcome,
-    /// Whether the command printed nothing at all.
-    pub(crate) silent: bool,
+    /// Whether an emulated processor met a breakpoint that was no more, see [`Console`].
+    pub(crate) misled: bool,
     /// The last lines of the kernel's console.
     pub(crate) console_tail: String,
 }
@@ -200,17 +200,16 @@ impl Machine {
             scope.spawn(move || read_status(status, &tell_status));
             let console = scope.spawn(move || {
                 follow_console(console, &mut log, &tell);
-                log.tail()
+                (log.tail(), log.misled)
             });
             let printed = scope.spawn(move || forward(printed, sink));
             let outcome = self.outcome(&events);
             // Everything printed before the status is in the socket by now; the kill ends it.
             let _ = child.kill();
             let joined = |_| anyhow::anyhow!("a thread panicked");
-            let printed = printed.join().map_err(joined)?;
-            let silent = printed.context("passing on what the command printed")? == 0;
-            let console_tail = console.join().map_err(joined)?;
-            Ok(Report { outcome: outcome?, silent, console_tail })
+            printed.join().map_err(joined)?.context("passing on what the command printed")?;
+            let (console_tail, misled) = console.join().map_err(joined)?;
+            Ok(Report { outcome: outcome?, misled, console_tail })
         })
     }
 
@@ -323,22 +322,17 @@ fn follow_console(mut console: UnixStream, log: &mut Console, tell: &Sender<Even
     let _ = tell.send(Event::Ended);
 }
 
-/// How many bytes there were.
 fn forward(
     mut printed: UnixStream,
     mut sink: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<usize> {
+) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
-    let mut all = 0;
     loop {
         match printed.read(&mut buffer) {
-            Ok(0) => return Ok(all),
-            Ok(length) => {
-                sink(&buffer[..length])?;
-                all += length;
-            }
+            Ok(0) => return Ok(()),
+            Ok(length) => sink(&buffer[..length])?,
             // QEMU was killed with bytes for it in the socket.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(all),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(error),
         }
     }
