@@ -12,8 +12,8 @@ const TAIL_LINES: usize = 40;
 const FATAL: &[&str] = &["Kernel panic - not syncing", "rcu: INFO: rcu_", "self-detected stall"];
 /// One of these can be a starved emulator; a second one is a hang.
 const SOFT_LOCKUP: &str = "watchdog: BUG: soft lockup";
-/// A breakpoint that the kernel knows nothing of. It sets one wherever it changes its own code, and emulated
-/// processors sometimes still meet it when it is gone again.
+/// A breakpoint that the kernel knows nothing of. It sets one wherever it changes its own code; what was seen is
+/// taken for an emulated processor that still met one when it was gone again (docs/testing.md).
 const BREAKPOINT: &str = "int3: 0000";
 
 /// Writes all to a log file and remembers the last lines.

@@ -5,9 +5,6 @@ use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 
-/// Rows of the coverage table and the tests that try them.
-pub(super) const ROWS: &[(&str, &str)] = &[("A54", "greed::files_fill_no_memory")];
-
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("greed::fork_bomb_ends_at_the_limit", bomb),

@@ -77,7 +77,6 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         running::ROWS,
         orphans::ROWS,
         outsiders::ROWS,
-        greed::ROWS,
         lockdown::ROWS,
         surface::ROWS,
         limits::ROWS,

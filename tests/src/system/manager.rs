@@ -15,7 +15,6 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A1", "manager::of_the_user_does_not_act_for_a_member"),
     ("A4", "manager::of_the_user_does_not_act_for_a_member"),
     ("A6", "manager::of_the_user_does_not_act_for_a_member"),
-    ("D5.88", "manager::of_the_user_does_not_act_for_a_member"),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
