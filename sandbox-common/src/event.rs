@@ -376,6 +376,8 @@ names! {
         Quotactl = 83 "quotactl",
         /// `security_fs_context_parse_param`: what a file system that is to be mounted is told.
         FsContextParseParam = 84 "fs_context_parse_param",
+        /// `security_bprm_creds_for_exec`: a program that is about to run, with its arguments.
+        BprmCredsForExec = 86 "bprm_creds_for_exec",
         /// `BPF_CGROUP_INET4_BIND`.
         Bind4 = 58 "bind4",
         /// `BPF_CGROUP_INET6_BIND`.
@@ -447,6 +449,8 @@ names! {
         Expired = 21 "expired",
         /// As many bytes have passed as the rule lets pass.
         Spent = 22 "spent",
+        /// A person is to be asked first, says `rule`.
+        Asked = 26 "asked",
     }
 }
 

@@ -155,6 +155,12 @@ layout! {
     task_leader: "task_struct", ["group_leader"], 8;
     cred_namespace: "cred", ["user_ns"], 8;
     namespace_level: "user_namespace", ["level"], 4;
+    program_file: "linux_binprm", ["file"], 8;
+    program_name: "linux_binprm", ["filename"], 8;
+    registers_call: "pt_regs", ["orig_ax"], 8;
+    registers_si: "pt_regs", ["si"], 8;
+    registers_dx: "pt_regs", ["dx"], 8;
+    registers_cx: "pt_regs", ["cx"], 8;
 }
 
 /// Number of fields.

@@ -7,6 +7,7 @@
 #![no_std]
 
 pub mod access;
+pub mod ask;
 pub mod decide;
 pub mod event;
 pub mod fold;

@@ -56,7 +56,8 @@ pub struct Subject {
     pub mode: u32,
     /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
     pub patterns: u32,
-    /// What the policy permits beside its rules, and that some count: a sum of [`NAMESPACES`] and [`COUNTS`].
+    /// What the policy permits beside its rules, and what some of these do: a sum of [`NAMESPACES`],
+    /// [`COUNTS`] and [`ASKS`].
     pub permits: u32,
     /// Zero.
     pub pad: u32,
@@ -67,6 +68,9 @@ pub const NAMESPACES: u32 = 1;
 
 /// Some rules count the bytes that they let pass.
 pub const COUNTS: u32 = 2;
+
+/// Of some programs a person is asked before they run.
+pub const ASKS: u32 = 4;
 
 /// Most policies with patterns on one engine at once: a session changes from one to the next.
 pub const PATTERN_SETS: u32 = SESSIONS * 2;

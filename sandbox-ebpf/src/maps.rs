@@ -9,6 +9,7 @@ use aya_ebpf::maps::CgroupStorage;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap};
 use core::ffi::c_void;
 use core::ptr;
+use sandbox_common::ask::{AskKey, Asks};
 use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
 use sandbox_common::net::{
     AbstractKey, Asked, Count, CountKey, Counted, Named, NamedKey, Net4, Net6, Port, PortRule,
@@ -178,6 +179,11 @@ pub(crate) static PORTS: LpmTrie<Port, PortRule> = LpmTrie::with_max_entries(1_0
 /// Abstract names of unix sockets that rules speak of.
 #[map]
 pub(crate) static ABSTRACT: HashMap<AbstractKey, PortRule> =
+    HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// Programs that a person is asked about.
+#[map]
+pub(crate) static ASKS: HashMap<AskKey, Asks> =
     HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
 
 /// What names opened, by session number.

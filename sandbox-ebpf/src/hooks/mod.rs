@@ -12,6 +12,7 @@ mod moves;
 mod names;
 mod passing;
 mod processes;
+mod programs;
 mod signals;
 mod sockets;
 mod superblocks;

@@ -4,6 +4,7 @@
 //! field of the first is loaded directly (`load`), of the second through the helper that survives a
 //! bad address (`read`).
 
+pub(crate) mod program;
 pub(crate) mod socket;
 pub(crate) mod task;
 pub(crate) mod vfs;

@@ -1,8 +1,9 @@
 //! `sandbox grant`, `sandbox revoke` and `sandbox policy set`: change what a running session may do.
 
 use super::Failure;
-use crate::policy::check::address;
+use crate::policy::asks::GRANTED;
 use crate::policy::check::path::spelled_out;
+use crate::policy::check::{address, program};
 use crate::policy::services::Service;
 use crate::session::request::{Answer, Request, ask};
 use crate::session::state::{RUN, Registry};
@@ -32,7 +33,8 @@ pub struct GrantArgs {
     session: Session,
     /// What is allowed
     access: GrantAccess,
-    /// A file or directory with all beneath it; for `connect` an address, the name of a host, or a unix socket's
+    /// A file or directory with all beneath it; for `run` a command as the policy asks about it, `git push`; for
+    /// `connect` an address, the name of a host, or a unix socket's
     /// path (with a slash), its abstract name behind an `@`, or the word of a service such as `ssh-agent`
     what: String,
     /// For how long: `90s`, `10m`, `2h`; until the session ends without it
@@ -49,6 +51,7 @@ Examples:
   sudo sandbox grant read ~/notes --for 10m
   sudo sandbox grant --session 0123abcd connect 10.0.0.7:5432/tcp
   sudo sandbox grant connect api.example.com:443
+  sudo sandbox grant run 'git push' --for 2m
   sudo sandbox revoke";
 
 /// Arguments of `sandbox revoke`.
@@ -81,6 +84,8 @@ enum GrantAccess {
     Write,
     /// Connecting and sending
     Connect,
+    /// Running a program that the policy asks about first
+    Run,
 }
 
 /// Runs `sandbox grant`.
@@ -177,6 +182,11 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
         return Ok(("network.allow", what.to_owned()));
     }
     let key = match access {
+        GrantAccess::Run => {
+            let words = program::parse(what)
+                .map_err(|problem| Failure::new(problem.message).help(problem.help))?;
+            return Ok((GRANTED, words.join(" ")));
+        }
         GrantAccess::Read => "files.read.allow",
         GrantAccess::Write => "files.write.allow",
         GrantAccess::Connect => "network.unix.allow",

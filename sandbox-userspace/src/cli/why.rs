@@ -4,8 +4,10 @@ use super::Failure;
 use crate::session::state::{RUN, Registry};
 use crate::session::{SessionId, host};
 use crate::sinks::Output;
+use crate::sinks::denial::grant_of;
 use crate::sinks::escape::printable;
 use crate::sinks::kept;
+use sandbox_common::event::Reason;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -95,6 +97,9 @@ fn lines(event: &Value) -> Vec<String> {
     }
     let hint = &event["hint"];
     lines.push(match rule["layer"].as_str() {
+        _ if event["reason"] == Reason::Asked.name() => {
+            format!("  to let it run: {}", grant_of(&text(&event["session"]), &text(&rule["text"])))
+        }
         Some("managed") => "  only the administrator can allow it".to_owned(),
         Some("sandbox") => "  no policy can allow it".to_owned(),
         Some("project") => {

@@ -44,6 +44,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::MmapFile, Need::Required),
     (Hook::FileMprotect, Need::Required),
     (Hook::FileReceive, Need::Required),
+    (Hook::BprmCredsForExec, Need::Required),
     (Hook::TaskAlloc, Need::Required),
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),

@@ -9,6 +9,7 @@ use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError};
 use aya::maps::{PerCpuArray, PerCpuHashMap};
 use aya_obj::generated::bpf_map_type;
+use sandbox_common::ask::{AskKey, Asks};
 use sandbox_common::net::{
     AbstractKey, Count, CountKey, Named, NamedKey, Net4, Net6, Port, PortRule, Resolver,
 };
@@ -43,6 +44,7 @@ pub(super) struct Maps {
     pub(super) net6: LpmTrie<MapData, Net6, u32>,
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
     pub(super) abstracts: HashMap<MapData, AbstractKey, PortRule>,
+    pub(super) asks: HashMap<MapData, AskKey, Asks>,
     pub(super) counts: HashMap<MapData, CountKey, Count>,
     pub(super) names: LpmTrie<MapData, NamedKey, Named>,
     pub(super) resolvers: HashMap<MapData, u32, Resolver>,
@@ -108,6 +110,7 @@ impl Maps {
             net6: map(dir, "NET6")?,
             ports: map(dir, "PORTS")?,
             abstracts: map(dir, "ABSTRACT")?,
+            asks: map(dir, "ASKS")?,
             counts: map(dir, "COUNTS")?,
             names: map(dir, "NAMES")?,
             resolvers: map(dir, "RESOLVERS")?,

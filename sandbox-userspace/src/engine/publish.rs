@@ -5,6 +5,7 @@ use super::{Engine, EngineError, sweep};
 use crate::policy::compiled::{CompiledPolicy, Edge, Prefix};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
+use sandbox_common::ask::AskKey;
 use sandbox_common::fold::FOLDED;
 use sandbox_common::net::{
     ABSTRACT_NAME, AbstractKey, AbstractName, NET_PREFIX, Net4, Net6, PORT_PREFIX, Port, PortRule,
@@ -139,6 +140,10 @@ impl Engine {
             let rule = PortRule { rule: entry.rule, allow: entry.allow.into() };
             maps.abstracts.insert(key, rule, 0).map_err(EngineError::map("ABSTRACT"))?;
         }
+        for entry in &policy.asks {
+            let key = AskKey { slot, pad: 0, program: entry.program };
+            maps.asks.insert(key, entry.asks, 0).map_err(EngineError::map("ASKS"))?;
+        }
         Ok(())
     }
 
@@ -185,6 +190,9 @@ impl Engine {
         }
         for key in policy.abstracts.iter().filter_map(|entry| abstract_key(slot, &entry.name)) {
             note("ABSTRACT", maps.abstracts.remove(&key));
+        }
+        for entry in &policy.asks {
+            note("ASKS", maps.asks.remove(&AskKey { slot, pad: 0, program: entry.program }));
         }
         patterns.and(first)
     }

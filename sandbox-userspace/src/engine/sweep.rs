@@ -35,6 +35,7 @@ pub(super) fn slot(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     sweep!(net6, "NET6", key => key.data().slot);
     sweep!(ports, "PORTS", key => key.data().slot);
     sweep!(abstracts, "ABSTRACT", key => key.slot);
+    sweep!(asks, "ASKS", key => key.slot);
     patterns(maps, slot)
 }
 

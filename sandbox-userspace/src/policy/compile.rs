@@ -17,12 +17,12 @@ use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
-use super::{abstracts, ceiling, fold};
+use super::{abstracts, asks, ceiling, fold};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
-use sandbox_common::subject::{COUNTS, NAMESPACES};
+use sandbox_common::subject::{ASKS, COUNTS, NAMESPACES};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -89,6 +89,10 @@ pub fn compile_placed(
         }
         errors.append(&mut tries.errors);
     }
+    let asks = asks::compile(policy).unwrap_or_else(|error| {
+        errors.push(error);
+        Vec::new()
+    });
     let warnings = checked(warnings, errors)?;
 
     let mut compiled = CompiledPolicy {
@@ -115,6 +119,10 @@ pub fn compile_placed(
     if !compiled.counts.is_empty() {
         compiled.permits |= COUNTS;
     }
+    if !asks.is_empty() {
+        compiled.permits |= ASKS;
+    }
+    compiled.asks = asks;
     compiled.abstracts = abstracts::compile(policy, context);
     compiled.names = names::layers(policy);
     compiled.within = within(policy);

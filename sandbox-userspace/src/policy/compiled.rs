@@ -1,5 +1,6 @@
 //! A compiled policy: what `engine` publishes to one slot.
 
+use super::asks::AskEntry;
 use super::names::NameLayer;
 use ipnet::IpNet;
 use sandbox_common::Access;
@@ -35,6 +36,8 @@ pub struct CompiledPolicy {
     pub ports: Vec<PortEntry>,
     /// Abstract names of unix sockets that rules speak of.
     pub abstracts: Vec<AbstractEntry>,
+    /// Programs that a person is asked about.
+    pub asks: Vec<AskEntry>,
     /// Rules that count, and the most bytes that each lets pass.
     pub counts: Vec<(u32, u64)>,
     /// What its layers say of names, for the session's resolver; empty where it knows none.
@@ -45,9 +48,9 @@ pub struct CompiledPolicy {
     pub resolvers: Vec<SocketAddr>,
     /// Patterns, where the policy has any.
     pub patterns: Option<Box<Patterns>>,
-    /// What is permitted beside the rules: a sum of
-    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES) and
-    /// [`COUNTS`](sandbox_common::subject::COUNTS).
+    /// What is permitted beside the rules, and what some of these do: a sum of
+    /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES),
+    /// [`COUNTS`](sandbox_common::subject::COUNTS) and [`ASKS`](sandbox_common::subject::ASKS).
     pub permits: u32,
     /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,

@@ -1,6 +1,7 @@
 //! What a user writes, and what the kernel gets: source, parse, check, expand, compile.
 
 mod abstracts;
+pub mod asks;
 mod ceiling;
 pub mod check;
 mod compile;
@@ -85,8 +86,16 @@ pub fn load_after(path: &Path, numbered: u32) -> Result<Policy, PolicyError> {
 
 /// A policy with one more rule, which stands in `key`; `name` is what events call its text.
 pub fn grant(policy: Policy, name: &str, key: &str, rule: &str) -> Result<Policy, PolicyError> {
-    let text = format!("version = 1\n{key} = [{}]\n", toml::Value::from(rule));
-    parse::append(policy, Source::new(name, GRANT_LAYER, text))
+    let text = |key: &str| format!("version = 1\n{key} = [{}]\n", toml::Value::from(rule));
+    if key != asks::GRANTED {
+        return parse::append(policy, Source::new(name, GRANT_LAYER, text(key)));
+    }
+    let asked = Source::new(name, GRANT_LAYER, text("files.exec.ask"));
+    let mut policy = parse::append(policy, asked)?;
+    if let Some(rule) = policy.asks.last_mut() {
+        (rule.origin.key, rule.granted) = (asks::GRANTED, true);
+    }
+    Ok(policy)
 }
 
 /// Reads a preset; `None` where none has this name.

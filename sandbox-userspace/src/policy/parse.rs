@@ -6,7 +6,8 @@ use super::check::{self, Problem};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::limits;
 use super::rule::{
-    Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
+    AskRule, Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets,
+    VariableRule,
 };
 use super::source::{Place, Source};
 use reader::{Reader, document, find};
@@ -36,7 +37,7 @@ pub(super) const KEYS: [(&str, &[&str]); 10] = [
     ("files", &["read", "write", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
-    ("files.exec", &["default", "allow", "deny"]),
+    ("files.exec", &["default", "allow", "deny", "ask"]),
     ("network", &["allow", "deny", "listen", "resolvers", "unix"]),
     ("network.unix", &["allow", "deny"]),
     ("processes", &["namespaces"]),
@@ -244,6 +245,11 @@ impl Layers {
                     }),
                 }
             }
+            RuleKey::Ask(key) => {
+                let words = check::program::parse(&text).map_err(fail)?;
+                let origin = Origin { id, key, text, place };
+                self.policy.asks.push(AskRule { origin, words, granted: false });
+            }
             RuleKey::Variable(key, allow) => {
                 let name = check::variable::parse(&text).map_err(fail)?;
                 let origin = Origin { id, key, text, place };
@@ -262,18 +268,20 @@ impl Layers {
 #[derive(Clone, Copy)]
 enum RuleKey {
     Files(&'static str, Kind, bool),
+    Ask(&'static str),
     Network(&'static str, Direction, bool),
     Variable(&'static str, bool),
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 13] = [
+const LISTS: [RuleKey; 14] = [
     RuleKey::Files("files.read.allow", Kind::Read, true),
     RuleKey::Files("files.read.deny", Kind::Read, false),
     RuleKey::Files("files.write.allow", Kind::Write, true),
     RuleKey::Files("files.write.deny", Kind::Write, false),
     RuleKey::Files("files.exec.allow", Kind::Execute, true),
     RuleKey::Files("files.exec.deny", Kind::Execute, false),
+    RuleKey::Ask("files.exec.ask"),
     RuleKey::Network("network.allow", Direction::Out, true),
     RuleKey::Network("network.deny", Direction::Out, false),
     RuleKey::Network("network.listen", Direction::In, true),
@@ -297,7 +305,10 @@ pub const LIST_KEYS: [&str; LISTS.len()] = {
 impl RuleKey {
     const fn name(self) -> &'static str {
         match self {
-            Self::Files(name, ..) | Self::Network(name, ..) | Self::Variable(name, _) => name,
+            Self::Files(name, ..)
+            | Self::Ask(name)
+            | Self::Network(name, ..)
+            | Self::Variable(name, _) => name,
         }
     }
 }

@@ -25,6 +25,7 @@ presets!(
     "credentials",
     "persistence",
     "toolchains",
+    "irreversible",
     "strict",
     "offline",
     "ci",

@@ -1,5 +1,6 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
+use super::check::program::Words;
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
 use super::limits::Limits;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 pub struct Policy {
     /// Rules about paths: of `[files]` and `[network.unix]`.
     pub files: Vec<FileRule>,
+    /// Rules of `files.exec.ask`, and what was granted of them.
+    pub asks: Vec<AskRule>,
     /// Rules of `[network]` about addresses.
     pub network: Vec<NetRule>,
     /// Rules of `[network]` about names.
@@ -52,6 +55,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             files: Vec::new(),
+            asks: Vec::new(),
             network: Vec::new(),
             names: Vec::new(),
             resolvers: Vec::new(),
@@ -81,7 +85,9 @@ impl Policy {
             let files = layer.files.iter().map(|rule| &rule.origin);
             let network = layer.network.iter().map(|rule| &rule.origin);
             let names = layer.names.iter().map(|rule| &rule.origin);
-            files.chain(network).chain(names).chain(layer.variables.iter().map(|rule| &rule.origin))
+            let asks = layer.asks.iter().map(|rule| &rule.origin);
+            let variables = layer.variables.iter().map(|rule| &rule.origin);
+            files.chain(asks).chain(network).chain(names).chain(variables)
         })
     }
 
@@ -228,9 +234,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether it stands in a list of what is denied.
+    /// Whether it stands in a list of what is denied, or asked about.
     pub fn denies(&self) -> bool {
-        self.key.rsplit('.').next() == Some("deny")
+        matches!(self.key.rsplit('.').next(), Some("deny" | "ask"))
     }
 }
 
@@ -261,6 +267,17 @@ pub struct FileRule {
     pub abstract_name: Option<Vec<u8>>,
     /// The service of whose unix sockets it speaks.
     pub service: Option<Service>,
+}
+
+/// One entry of `files.exec.ask`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskRule {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The program, and what stands behind it.
+    pub words: Words,
+    /// A person has granted it.
+    pub granted: bool,
 }
 
 /// One entry of the lists of `environment`.

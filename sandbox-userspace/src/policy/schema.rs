@@ -72,7 +72,7 @@ struct Files {
     /// Every way to change a file or a name. Only what is allowed can be written.
     write: Option<Lists>,
     /// Running a file as a program; it must be readable too.
-    exec: Option<Closable>,
+    exec: Option<Programs>,
 }
 
 #[derive(JsonSchema)]
@@ -85,6 +85,21 @@ struct Closable {
     allow: Vec<Path>,
     #[schemars(default)]
     deny: Vec<Path>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape counts")]
+struct Programs {
+    /// What holds where no rule speaks: `allow` where not said.
+    default: Option<Verdict>,
+    #[schemars(default)]
+    allow: Vec<Path>,
+    #[schemars(default)]
+    deny: Vec<Path>,
+    /// Commands that a person is asked about first: a program's name and the words behind it, `git push`.
+    #[schemars(default)]
+    ask: Vec<String>,
 }
 
 #[derive(JsonSchema)]

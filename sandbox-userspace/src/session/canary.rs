@@ -18,16 +18,18 @@ use super::cgroup::{Cgroup, CgroupError, CgroupTree};
 use super::state::{Registry, StateError};
 use crate::engine::events::{DecodeError, Ring};
 use crate::engine::{EngineError, Share};
+use crate::policy::asks::AskEntry;
 use crate::policy::compiled::{AbstractEntry, CompiledPolicy, Edge, PortEntry, Prefix, Rule};
 use attempt::{
-    Answer, CLOSED, EXEC_RULE, INHERITED, NET_RULE, Orders, READ_RULE, SECRET, SHELF, WITHIN,
-    WRITE_RULE,
+    ASK_RULE, ASKED, Answer, CLOSED, EXEC_RULE, INHERITED, NET_RULE, OPEN, Orders, READ_RULE,
+    SECRET, SHELF, WITHIN, WRITE_RULE,
 };
 use judge::Observed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox_common::Access;
+use sandbox_common::ask::{Ask, Asks, Word};
 use sandbox_common::path::{Inherited, Node, Rights, Root, Said};
-use sandbox_common::subject::{Mode, Subject};
+use sandbox_common::subject::{ASKS, Mode, Subject};
 use scratch::{Ports, Scratch, Sockets};
 use serde::Serialize;
 use std::fmt;
@@ -212,7 +214,7 @@ fn admit(
 ) -> Result<CanaryReport, CanaryError> {
     let (session, (_, slot)) = (share.number(), share.slots());
     let mode = Mode::Enforce as u32;
-    let subject = Subject { session, slot, mode, patterns, permits: 0, pad: 0 };
+    let subject = Subject { session, slot, mode, patterns, permits: ASKS, pad: 0 };
     share.engine().admit(cell.id, cell.parent, subject, &registry.hold()?)?;
     let observed = match share.attach((&cell.path, cell.id), PREFIX) {
         Ok(()) => {
@@ -422,6 +424,11 @@ fn policy(place: &Place) -> CompiledPolicy {
     let here = Inherited { node: id, edges: count, unknown: 0, ..below };
     let there = Inherited { node: shelf.id, edges: shelf.edges, unknown: 0, ..below };
 
+    let open = OPEN.strip_prefix(SHELF).unwrap_or(OPEN);
+    let mut asks = Asks::default();
+    let asked = Word::cut(ASKED.to_bytes());
+    asks.rules[0] =
+        Ask { rule: ASK_RULE, words: 1, word: [asked, Word::default(), Word::default()] };
     let port = |set, protocol, port| PortEntry {
         set,
         protocol,
@@ -442,11 +449,13 @@ fn policy(place: &Place) -> CompiledPolicy {
         net6: vec![Prefix { address: Ipv6Addr::LOCALHOST, bits: 128, set: 1 }],
         ports: [both(0, ports.v4().0), both(1, ports.v6().0)].concat(),
         abstracts: vec![AbstractEntry { name: sockets.names().0, rule: NET_RULE, allow: true }],
+        asks: vec![AskEntry { program: Word::cut(open.as_bytes()), asks }],
         rules: [
             (READ_RULE, "files.read.deny"),
             (WRITE_RULE, "files.write.allow"),
             (NET_RULE, "network.allow"),
             (EXEC_RULE, "files.exec.deny"),
+            (ASK_RULE, "files.exec.ask"),
         ]
         .map(|(id, key)| Rule {
             id,

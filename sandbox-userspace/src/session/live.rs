@@ -313,6 +313,7 @@ impl Live {
         let mut policy = base.clone();
         for grant in &grants {
             policy.files.extend(grant.policy.files.iter().cloned());
+            policy.asks.extend(grant.policy.asks.iter().cloned());
             policy.network.extend(grant.policy.network.iter().cloned());
             policy.names.extend(grant.policy.names.iter().cloned());
             policy.sources.extend(grant.policy.sources.iter().cloned());

@@ -2,8 +2,8 @@
 
 use crate::policy::expand::{Context, Placed, expand};
 use crate::policy::names::{self, Named, Names, Opening};
-use crate::policy::rule::{NameRule, NetRule, Policy, Protocol};
-use crate::policy::{PolicyError, decide, worktree};
+use crate::policy::rule::{AskRule, NameRule, NetRule, Policy, Protocol};
+use crate::policy::{PolicyError, asks, decide, worktree};
 use std::collections::{HashMap, HashSet};
 
 /// What is in force, and for whom.
@@ -79,6 +79,17 @@ fn opens(policy: &Policy, placed: &[Placed], id: u32) -> Result<(), String> {
         let said = decide::path(placed, policy.defaults, rule.kind, &rule.path);
         if !said.allow {
             return Err(refusal(policy, said.rule, text));
+        }
+    }
+    for granted in policy.asks.iter().filter(|rule| rule.origin.id == id) {
+        let asks = |rule: &AskRule| !rule.granted && rule.words == granted.words;
+        if !policy.layers().flat_map(|layer| &layer.asks).any(asks) {
+            let rules: Vec<String> =
+                asks::asking(policy).map(|rule| format!("\"{}\"", rule.words.join(" "))).collect();
+            return Err(match rules.as_slice() {
+                [] => format!("no rule asks about \"{text}\", nor about any other program"),
+                rules => format!("no rule asks about \"{text}\", but about {}", rules.join(", ")),
+            });
         }
     }
     for NetRule { target, .. } in policy.network.iter().filter(|rule| rule.origin.id == id) {

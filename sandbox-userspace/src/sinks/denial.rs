@@ -2,6 +2,7 @@
 
 use crate::policy::compiled::Rule;
 use crate::session::SessionId;
+use sandbox_common::event::Reason;
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -37,6 +38,23 @@ pub struct Denial {
     /// What would allow it, where that can be said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<Hint>,
+}
+
+impl Denial {
+    /// What a person enters to let a program run that the policy asks about.
+    pub fn grant(&self) -> Option<String> {
+        match &self.rule {
+            Some(RuleRef::Known(rule)) if self.reason == Reason::Asked.name() => {
+                Some(grant_of(&self.session.to_string(), &rule.text))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a person enters to let a session run what a rule asks about; no rule has quotes.
+pub fn grant_of(session: &str, rule: &str) -> String {
+    format!("sandbox grant --session {session} run '{rule}'")
 }
 
 /// A member was moved to another cgroup. It is a member still, and confined as before.

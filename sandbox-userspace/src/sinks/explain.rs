@@ -400,6 +400,7 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
             "the answer that gave this address has expired: ask for the name again".into()
         }
         Some(Reason::Spent) => "as many bytes have passed as its rule lets pass".into(),
+        Some(Reason::Asked) => "a person is to be asked first".into(),
         Some(Reason::Packet) => {
             "packets go where their socket connected to, by TCP or UDP, and by no other way".into()
         }

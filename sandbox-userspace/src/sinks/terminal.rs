@@ -82,6 +82,12 @@ impl<W: Write> Terminal<W> {
             let add = printable(add.as_bytes());
             line.extend([format!("{DIM} — to allow it: add \"{add}\" to {key}{DIM:#}")]);
         }
+        if let Some(command) = denial.grant() {
+            line.extend([format!(
+                "{DIM} — to let it run: {}{DIM:#}",
+                printable(command.as_bytes())
+            )]);
+        }
         self.line(&line)
     }
 

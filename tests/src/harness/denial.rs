@@ -55,6 +55,8 @@ pub(crate) enum Why {
     Workspace(&'static str, String),
     /// As many bytes have passed as this rule of the test's own policy lets pass: key and text.
     Spent(&'static str, String),
+    /// A rule asks about the program: layer and text.
+    Asked(&'static str, String),
     /// One of these reasons, whatever the rule.
     Reason(&'static [&'static str]),
 }
@@ -215,6 +217,13 @@ impl Denial {
             Why::Spent(key, text) => {
                 reason == "spent"
                     && rule["key"] == *key
+                    && rule["text"] == text.as_str()
+                    && message.contains(text.as_str())
+            }
+            Why::Asked(layer, text) => {
+                reason == "asked"
+                    && rule["layer"] == *layer
+                    && rule["key"] == "files.exec.ask"
                     && rule["text"] == text.as_str()
                     && message.contains(text.as_str())
             }

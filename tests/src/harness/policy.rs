@@ -40,6 +40,7 @@ const KEYS: [(&str, &[&str]); 3] = [
             "files.write.deny",
             "files.exec.allow",
             "files.exec.deny",
+            "files.exec.ask",
         ],
     ),
     ("network", &["network.allow", "network.deny", "network.listen", "network.resolvers"]),

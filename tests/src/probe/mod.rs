@@ -21,6 +21,7 @@ mod place;
 mod process;
 mod programs;
 mod stage;
+mod start;
 mod surface;
 mod unix;
 mod uring;
@@ -39,6 +40,7 @@ pub(crate) use place::Place;
 pub(crate) use process::Identity;
 pub(crate) use programs::SIGNALLED;
 pub(crate) use stage::Step;
+pub(crate) use start::Call;
 pub(crate) use surface::{IPC_KEY, Surface, add_key};
 pub(crate) use unix::UnixName;
 
@@ -92,7 +94,11 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::Crash {} => return process::crash(name),
         O::VforkOpen { path } => return process::vfork_open(name, path),
         O::Identity {} => process::identity(),
-        O::Execute { path, descriptor } => return process::execute(name, path, *descriptor),
+        O::Execute { path, descriptor } => {
+            let by = if *descriptor { Call::Execveat } else { Call::Execve };
+            return start::start(name, path, &["probe", "exit", "0"].map(str::to_owned), by);
+        }
+        O::Start { path, words, by } => return start::start(name, path, words, *by),
         O::IntoCgroup { cgroup } => process::into_cgroup(cgroup),
         O::Leftover {} => process::leftover(),
         O::Open { path, flags } => files::open(path, *flags),

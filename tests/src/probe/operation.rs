@@ -1,6 +1,6 @@
 //! What the hand can be asked to do.
 
-use super::{Act, Attribute, LookupWay, Place, SocketWay, Surface, UnixName, Use, Whom};
+use super::{Act, Attribute, Call, LookupWay, Place, SocketWay, Surface, UnixName, Use, Whom};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -297,6 +297,12 @@ pub(crate) enum Operation {
         path: Place,
         descriptor: bool,
     },
+    /// A child that becomes a program with these arguments.
+    Start {
+        path: Place,
+        words: Vec<String>,
+        by: Call,
+    },
     /// Copies the probe to memory and runs the operation there, by `execveat` of the descriptor.
     ExecuteMemory {
         then: Box<Operation>,
@@ -503,6 +509,7 @@ impl Operation {
             O::UnixOwn { .. } => "unix_own",
             O::Identity {} => "identity",
             O::Execute { .. } => "execute",
+            O::Start { .. } => "start",
             O::ExecuteMemory { .. } => "execute_memory",
             O::Crash {} => "crash",
             O::Fork { .. } => "fork",

@@ -188,58 +188,6 @@ pub(super) fn into_cgroup(cgroup: &Place) -> Outcome {
     Ok(child.into())
 }
 
-pub(super) fn execute(name: &str, path: &Place, descriptor: bool) -> Answer {
-    match start(path, descriptor) {
-        Ok((child, outcome)) => Answer { pid: child, ..Answer::new(name, outcome) },
-        Err(failure) => Answer::new(name, Err(failure)),
-    }
-}
-
-/// The process that tried to become the program, and how that went.
-fn start(path: &Place, descriptor: bool) -> Result<(i32, Outcome), Failure> {
-    let path =
-        CString::new(path.bytes()).map_err(|_| Failure { errno: Errno::INVAL, stage: "path" })?;
-    let (mut reader, writer) = std::io::pipe().stage("pipe")?;
-    let Some(child) = fork()? else {
-        let argument =
-            [path.as_ptr(), c"probe".as_ptr(), c"exit".as_ptr(), c"0".as_ptr(), std::ptr::null()];
-        let environment = [std::ptr::null::<libc::c_char>()];
-        // SAFETY: all strings and both arrays live until the call replaces or returns to us.
-        unsafe {
-            if descriptor {
-                let file = libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
-                let (empty, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-                libc::syscall(
-                    libc::SYS_execveat,
-                    file,
-                    empty,
-                    argument.as_ptr(),
-                    environment.as_ptr(),
-                    flags,
-                );
-            } else {
-                libc::execve(path.as_ptr(), argument.as_ptr(), environment.as_ptr());
-            }
-        }
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        // The pipe closes by itself where the call succeeded.
-        let _ = (&writer).write_all(&errno.to_ne_bytes());
-        exit_now(1);
-    };
-    drop(writer);
-    let mut errno = Vec::new();
-    reader.read_to_end(&mut errno).stage("read of errno")?;
-    waitpid(Some(child), WaitOptions::empty()).stage("waitpid")?;
-    let outcome = match <[u8; 4]>::try_from(errno.as_slice()) {
-        Ok(errno) => Err(Failure {
-            errno: Errno::from_raw_os_error(i32::from_ne_bytes(errno)),
-            stage: if descriptor { "execveat" } else { "execve" },
-        }),
-        Err(_) => Ok(Value::Null),
-    };
-    Ok((child.as_raw_nonzero().get(), outcome))
-}
-
 /// The probe in memory, with the operation to perform.
 pub(super) fn execute_memory(name: &str, then: &Operation) -> Answer {
     in_memory(then).unwrap_or_else(|failure| Answer::new(name, Err(failure)))

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod aliases;
+mod asks;
 mod attributes;
 mod bad_input;
 mod coexistence;
@@ -121,6 +122,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         limits::trials(),
         greed::trials(),
         layers::trials(),
+        asks::trials(),
         agreement::trials(),
         learn::trials(),
         live::trials(),

@@ -5,6 +5,7 @@ pub mod amount;
 mod braces;
 pub mod name;
 pub mod path;
+pub mod program;
 pub mod unix;
 pub mod variable;
 

@@ -3,6 +3,7 @@
 use sandbox_common::Access;
 use sandbox_common::event::Hook;
 use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
 use std::fmt;
 
 /// A class of rules; each is proved by at least one denial, and by a harmless twin that passes where
@@ -153,6 +154,8 @@ pub(super) enum Act {
     Socket,
     /// Runs the file of that name on the shelf, which is no program.
     Execute(&'static str),
+    /// The same with an argument.
+    ExecuteWith(&'static str, &'static CStr),
     /// Sets the inode's flags.
     Chattr(&'static str),
     /// Signal 0, which only asks.
@@ -223,6 +226,10 @@ pub(super) const WRITE_RULE: u32 = 2;
 pub(super) const NET_RULE: u32 = 3;
 /// The rule that denies running [`CLOSED`].
 pub(super) const EXEC_RULE: u32 = 4;
+/// The rule that asks before [`OPEN`] runs with [`ASKED`] behind it.
+pub(super) const ASK_RULE: u32 = 5;
+/// What a person would be asked about.
+pub(super) const ASKED: &CStr = c"asked";
 /// Where no rule decided.
 const DEFAULT: Option<u32> = Some(0);
 
@@ -348,6 +355,8 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("chattr outside", FilesAttributes, Act::Chattr("chmod"), &[Hook::FileIoctl], Access::ATTRIBUTES, DEFAULT, &["chmod"]),
         pass("run", FilesExecute, Act::Execute(OPEN)),
         deny("run denied", FilesExecute, Act::Execute(CLOSED), &[Hook::FileOpen], Access::EXECUTE, Some(EXEC_RULE), &[CLOSED]),
+        pass("run with other words", FilesExecute, Act::ExecuteWith(OPEN, c"other")),
+        deny("run what is asked about", FilesExecute, Act::ExecuteWith(OPEN, ASKED), &[Hook::BprmCredsForExec], Access::EXECUTE, Some(ASK_RULE), &[OPEN]),
         pass("signal own process", ProcessesSignal, Act::Signal(Whom::Own)),
         deny("signal another process", ProcessesSignal, Act::Signal(Whom::Outsider), &[Hook::TaskKill], Access::SIGNAL, DEFAULT, &[]),
         pass("read own environment", ProcessesTrace, Act::Environment(Whom::Own)),

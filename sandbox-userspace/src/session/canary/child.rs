@@ -9,7 +9,7 @@ use rustix::net::{
     self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt,
 };
 use rustix::process::{self, Pid};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -129,7 +129,8 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             let (socket, to) = (unix(SocketType::DGRAM)?, SocketAddrUnix::new_abstract_name(name)?);
             net::sendto(&socket, b"sent", SendFlags::empty(), &to).map(drop)
         }
-        Act::Execute(name) => execute(orders.shelf, name.strip_prefix(SHELF).unwrap_or(name)),
+        Act::Execute(name) => execute(orders.shelf, name, None),
+        Act::ExecuteWith(name, argument) => execute(orders.shelf, name, Some(argument)),
         Act::Seize => calls::seize(pid(Whom::Outsider)?),
         Act::Chattr(name) => {
             let file = fs::open(at(name), OFlags::RDONLY, mode)?;
@@ -150,7 +151,7 @@ fn perform(orders: &Orders, act: Act) -> Result<()> {
             at(WITHIN),
             "sandbox-canary",
             mount::MountFlags::empty(),
-            None::<&std::ffi::CStr>,
+            None::<&CStr>,
         ),
         Act::Bpf => calls::bpf(),
         Act::Log => calls::log(),
@@ -213,9 +214,10 @@ fn receive(file: i32) -> Result<()> {
 }
 
 /// Runs a file that is no program: what the kernel says of that comes after it was opened to be run.
-fn execute(shelf: i32, name: &str) -> Result<()> {
-    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-    let words = [name.as_ptr(), std::ptr::null()];
+fn execute(shelf: i32, name: &str, argument: Option<&CStr>) -> Result<()> {
+    let name = CString::new(name.strip_prefix(SHELF).unwrap_or(name)).map_err(|_| Errno::INVAL)?;
+    let argument = argument.map_or(std::ptr::null(), CStr::as_ptr);
+    let words = [name.as_ptr(), argument, std::ptr::null()];
     let none: [*const libc::c_char; 1] = [std::ptr::null()];
     // SAFETY: the name ends in a zero and the lists in a null, and all of them live through the call.
     unsafe {

@@ -137,7 +137,7 @@ impl Observed {
             // Nor is what is run a program, which shows only when it is run.
             (_, 0)
             | (Act::TcpConnect(..), libc::ECONNREFUSED)
-            | (Act::Execute(_), libc::ENOEXEC) => End::Right,
+            | (Act::Execute(_) | Act::ExecuteWith(..), libc::ENOEXEC) => End::Right,
             // The twin cannot be tried without an address; the denials were.
             (
                 Act::TcpConnect(To::V6, _) | Act::UdpSend(To::V6, _),

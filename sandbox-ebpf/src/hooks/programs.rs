@@ -1,0 +1,112 @@
+//! Programs that a person is asked about before they run.
+//!
+//! What is looked at is what the caller says: the program's names, and the arguments in the caller's memory. A
+//! program of the agent's own making does the same by other names; see docs/policy.md.
+
+use super::member;
+use crate::finish;
+use crate::kernel::program::{Argument, Arguments, Program, kernel_word};
+use crate::maps;
+use crate::subject::Member;
+use aya_ebpf::helpers::generated::bpf_loop;
+use aya_ebpf::macros::lsm;
+use aya_ebpf::programs::LsmContext;
+use core::ffi::{c_long, c_void};
+use sandbox_common::Access;
+use sandbox_common::ask::{ARGUMENTS, AskKey, Asks, Progress, RULES, Word};
+use sandbox_common::decide::Decision;
+use sandbox_common::event::{Hook, Reason};
+use sandbox_common::subject::ASKS;
+
+/// `int security_bprm_creds_for_exec(struct linux_binprm *bprm)`: once for every `execve`, of a script before
+/// its interpreter is looked for.
+#[lsm(hook = "bprm_creds_for_exec")]
+pub(crate) fn bprm_creds_for_exec(ctx: LsmContext) -> i32 {
+    let program = Program(ctx.arg(0));
+    member(&ctx, 1, Hook::BprmCredsForExec, |member, _| {
+        if member.subject.permits & ASKS == 0 {
+            return 0;
+        }
+        let dentry = program.file().dentry();
+        let mut decision = judge(member, program.called());
+        if decision.allowed() {
+            // A program may be called by a link of another name.
+            decision = judge(member, kernel_word(dentry.name_address()));
+        }
+        finish::path(Hook::BprmCredsForExec, member, decision, dentry)
+    })
+}
+
+/// What the rules about a program of this name say of the arguments.
+#[inline(always)]
+fn judge(member: &Member, name: Option<Word>) -> Decision {
+    let Some(program) = name else {
+        return Decision::deny(Reason::Unreadable, Access::EXECUTE);
+    };
+    let key = AskKey { slot: member.subject.slot, pad: 0, program };
+    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
+    let Some(asks) = (unsafe { maps::ASKS.get(key) }) else { return Decision::ALLOW };
+    let arguments = Arguments::of_call();
+    let mut context = Context {
+        asks,
+        arguments: arguments.unwrap_or(Arguments::NONE),
+        progress: [Progress::START; RULES],
+        valued: 0,
+        ended: 0,
+    };
+    if arguments.is_some() {
+        // SAFETY: the context outlives the call, and the verifier follows `follow`.
+        unsafe {
+            bpf_loop(ARGUMENTS + 1, follow as *mut c_void, (&raw mut context).cast(), 0);
+        }
+    }
+    let mut index = 0;
+    while index < RULES {
+        let ask = &asks.rules[index];
+        let progress = context.progress[index];
+        let asked = progress.is_whole(ask) || context.ended == 0 && progress.is_possible();
+        if ask.rule != 0 && asked {
+            return Decision {
+                denied: Access::EXECUTE.bits() as u16,
+                rule: ask.rule,
+                reason: Reason::Asked as u16,
+            };
+        }
+        index += 1;
+    }
+    Decision::ALLOW
+}
+
+struct Context {
+    asks: *const Asks,
+    arguments: Arguments,
+    progress: [Progress; RULES],
+    /// The next argument may be the value of the one before.
+    valued: u32,
+    /// All arguments were seen.
+    ended: u32,
+}
+
+/// One more argument; the program itself is the first. Returns 1 to stop.
+unsafe extern "C" fn follow(index: u32, context: *mut Context) -> c_long {
+    // SAFETY: `judge` passes its own context, and the verifier follows the pointers.
+    let (context, asks) = unsafe { (&mut *context, &*(*context).asks) };
+    let argument = match context.arguments.get(index + 1) {
+        Argument::Word(_) if index == ARGUMENTS => return 1,
+        Argument::Word(word) => word,
+        Argument::End => {
+            context.ended = 1;
+            return 1;
+        }
+        Argument::Unreadable => return 1,
+    };
+    let valued = context.valued != 0;
+    let mut rule = 0;
+    while rule < RULES {
+        let progress = context.progress[rule];
+        context.progress[rule] = progress.after(&asks.rules[rule], &argument, valued);
+        rule += 1;
+    }
+    context.valued = u32::from(argument.is_option());
+    0
+}
