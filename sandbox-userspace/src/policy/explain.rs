@@ -12,8 +12,9 @@ use super::resolve::Resolver;
 use super::rule::{Kind, Origin, Policy, Protocol};
 use super::source::Source;
 use super::walk::{Walker, decision};
-use super::{abstracts, check, compile_placed, parse};
+use super::{abstracts, asks, check, compile_placed, parse};
 use crate::kernel::mounts::{Components, MountTable, to_components, to_path};
+use sandbox_common::ask::WORDS;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub enum Object {
     Name(String, u16),
     /// A unix socket by its abstract name.
     Abstract(Vec<u8>),
+    /// A program, as it is called, and its arguments.
+    Command(Vec<String>),
 }
 
 /// What would be done to it.
@@ -39,6 +42,8 @@ pub enum Wish {
     File(Kind),
     /// Connecting and sending.
     Reach(Protocol),
+    /// Running it, as far as a person is asked first; whether its file may be run is another question.
+    Run,
 }
 
 /// A rule as an explanation names it.
@@ -151,6 +156,10 @@ impl<'a> Asked<'a> {
             }
             (Object::Abstract(name), Wish::File(Kind::Connect)) => {
                 abstracts::decide(self.policy, self.context, name)
+            }
+            (Object::Command(words), Wish::Run) => {
+                let rule = asks::meet(self.policy, words);
+                Decision { allow: rule.is_none(), rule: rule.unwrap_or(0) }
             }
             // No object of the one kind has the other's accesses.
             _ => Decision { allow: false, rule: 0 },
@@ -303,6 +312,13 @@ impl<'a> Asked<'a> {
                 let key = if allow { "network.unix.allow" } else { "network.unix.deny" };
                 Some((key, check::unix::spelled_out(name)))
             }
+            (Object::Command(words), Wish::Run) if !allow => {
+                let (program, behind) = words.split_first()?;
+                let name = program.rsplit('/').next()?;
+                let words = [name].into_iter().chain(behind.iter().map(String::as_str));
+                let text = words.take(WORDS + 1).collect::<Vec<_>>().join(" ");
+                check::program::parse(&text).is_ok().then_some(("files.exec.ask", text))
+            }
             _ => None,
         }
     }
@@ -317,6 +333,7 @@ impl<'a> Asked<'a> {
     fn without(&self, some: impl Fn(&Origin) -> bool) -> Policy {
         let mut policy = self.policy.clone();
         policy.files.retain(|rule| !some(&rule.origin));
+        policy.asks.retain(|rule| !some(&rule.origin));
         policy.network.retain(|rule| !some(&rule.origin));
         policy.names.retain(|rule| !some(&rule.origin));
         policy

@@ -124,6 +124,28 @@ fn a_name_is_explained() {
 }
 
 #[test]
+fn a_command_is_explained() {
+    let policy =
+        limited("files.exec.ask = ['git push']\n", "managed", "files.exec.ask = ['npm publish']\n");
+    let (context, table) = (context(), table(ONE));
+    let asked = Asked::new(&policy, &context, &table).unwrap();
+    let of = |text: &str| {
+        let words = text.split(' ').map(str::to_owned).collect();
+        let Answer { allow, rule, change, .. } = asked.explain(&Object::Command(words), Wish::Run);
+        (allow, rule.map(|rule| rule.text), change)
+    };
+    let (allow, rule, change) = of("/usr/bin/git -C x push");
+    assert_eq!((allow, rule.as_deref()), (false, Some("git push")));
+    assert!(matches!(change, Change::Remove { preset: None, .. }), "{change:?}");
+    let (allow, rule, change) = of("npm publish");
+    assert_eq!((allow, rule.as_deref(), change), (false, Some("npm publish"), Change::None));
+    let named = Change::Add { key: "files.exec.ask", text: "git status -s".to_owned() };
+    assert_eq!(of("/usr/bin/git status -s"), (true, None, named));
+    let odd = "a".repeat(40);
+    assert_eq!(of(&odd), (true, None, Change::None));
+}
+
+#[test]
 fn another_path_to_the_same_place_is_told() {
     let policy = policy("[files]\nwrite.allow = ['/w']\nread.deny = ['/keys']\n");
     let context = context();

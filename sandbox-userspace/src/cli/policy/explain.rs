@@ -19,7 +19,7 @@ const DENIED: u8 = 1;
 #[derive(Args, Debug)]
 pub(super) struct ExplainArgs {
     /// A file, directory or unix socket (`@NAME` for an abstract one), or an address or name with its port: `10.0.0.1:443`,
-    /// `[::1]:80/udp`, `api.example.com:443`
+    /// `[::1]:80/udp`, `api.example.com:443`; with `--access run` a command, `git push`
     object: OsString,
     /// What would be done to it; all that can be done to it without this
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -39,6 +39,8 @@ enum AccessName {
     Write,
     Exec,
     Connect,
+    /// Running a command: whether a person is asked first
+    Run,
 }
 
 /// One question and its answer.
@@ -78,6 +80,15 @@ pub(super) fn execute(args: &ExplainArgs) -> ExitCode {
 fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String> {
     let asked =
         Asked::new(&look.policy, &look.context, &look.table).map_err(|error| error.coloured())?;
+    if args.access.contains(&AccessName::Run) {
+        let object = a_command(args)?;
+        let line = Line {
+            access: AccessName::Run,
+            protocol: None,
+            answer: asked.explain(&object, Wish::Run),
+        };
+        return Ok((printable(args.object.as_bytes()), vec![line]));
+    }
     if let Some((object, protocols)) = an_address(&args.object) {
         let shown = match &object {
             Object::Address(address, port) => {
@@ -86,6 +97,7 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
             Object::Name(name, port) => format!("{name}:{port}"),
             Object::Path(path) => printable(&path.join(&b'/')),
             Object::Abstract(name) => format!("@{}", printable(name)),
+            Object::Command(words) => words.join(" "),
         };
         let ask = |protocol: &Protocol| Line {
             access: AccessName::Connect,
@@ -110,13 +122,15 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
             AccessName::Write => Kind::Write,
             AccessName::Exec => Kind::Execute,
             AccessName::Connect => Kind::Connect,
+            // Of a command, above.
+            AccessName::Run => return None,
         };
         let answer = asked.explain(&object, Wish::File(kind));
         // What is run must be readable, too.
         let unreadable = (kind == Kind::Execute && answer.allow)
             .then(|| asked.explain(&object, Wish::File(Kind::Read)))
             .filter(|answer| !answer.allow);
-        Line { access, protocol: None, answer: unreadable.unwrap_or(answer) }
+        Some(Line { access, protocol: None, answer: unreadable.unwrap_or(answer) })
     };
     let is_socket = real.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     let all: &[AccessName] = match args.access.as_slice() {
@@ -124,7 +138,21 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
         [] => &[AccessName::Read, AccessName::Write, AccessName::Exec],
         named => named,
     };
-    Ok((printable(real.as_os_str().as_bytes()), all.iter().map(|access| ask(*access)).collect()))
+    Ok((
+        printable(real.as_os_str().as_bytes()),
+        all.iter().filter_map(|access| ask(*access)).collect(),
+    ))
+}
+
+/// Words between spaces.
+fn a_command(args: &ExplainArgs) -> Result<Object, String> {
+    if args.access.len() > 1 {
+        return Err("`run` is about a command, the others about a file: ask one by one".to_owned());
+    }
+    let text = args.object.to_str().ok_or("a command that is not UTF-8 is no rule's")?;
+    let words: Vec<String> =
+        text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    if words.is_empty() { Err("an empty command".to_owned()) } else { Ok(Object::Command(words)) }
 }
 
 /// An address or a name with one port, as rules write it; what is there as a file is a file.
@@ -182,11 +210,17 @@ fn print(object: &str, line: &Line) {
         AccessName::Write => "write of",
         AccessName::Exec => "execution of",
         AccessName::Connect => "connection to",
+        AccessName::Run => "run of",
     };
     let protocol = protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
-    let verdict = if answer.allow { "allowed" } else { "denied" };
+    let verdict = match (answer.allow, access) {
+        (true, _) => "allowed",
+        (false, AccessName::Run) => "a person is asked first",
+        (false, _) => "denied",
+    };
     let why = match &answer.rule {
         Some(rule) => named(rule),
+        None if *access == AccessName::Run => "no rule asks about it".to_owned(),
         None if answer.allow => "no rule denies it".to_owned(),
         None => "no rule allows it".to_owned(),
     };
@@ -195,7 +229,15 @@ fn print(object: &str, line: &Line) {
         let path = printable(path.as_os_str().as_bytes());
         anstream::println!("  it is the same as {path}, which is closed");
     }
-    let turn = if answer.allow { "deny" } else { "allow" };
+    if let (AccessName::Run, Some(rule)) = (access, &answer.rule) {
+        let text = printable(rule.text.as_bytes());
+        anstream::println!("  to let it run in a session: sandbox grant run '{text}'");
+    }
+    let turn = match (answer.allow, access) {
+        (true, AccessName::Run) => "be asked about",
+        (true, _) => "deny",
+        (false, _) => "allow",
+    };
     match &answer.change {
         Change::Add { key, text } => {
             anstream::println!("  to {turn} it: add \"{}\" to {key}", printable(text.as_bytes()));
@@ -215,6 +257,9 @@ fn print(object: &str, line: &Line) {
                 _ => "no policy can allow it",
             };
             anstream::println!("  {who}{by}");
+        }
+        Change::None if *access == AccessName::Run && answer.allow => {
+            anstream::println!("  no rule can ask about it by these words");
         }
         Change::None => anstream::println!("  no single rule would {turn} it"),
     }
