@@ -152,14 +152,12 @@ impl Asks {
     pub fn meet<'a>(&self, arguments: impl IntoIterator<Item = &'a [u8]>) -> Option<u32> {
         let mut progress = [Progress::START; RULES];
         let mut valued = false;
-        let mut read = 0;
         let mut cut = false;
-        for argument in arguments {
+        for (read, argument) in (0..).zip(arguments) {
             if read == ARGUMENTS {
                 cut = true;
                 break;
             }
-            read += 1;
             let argument = Word::cut(argument);
             for (progress, ask) in progress.iter_mut().zip(&self.rules) {
                 *progress = progress.after(ask, &argument, valued);
@@ -181,9 +179,10 @@ mod tests {
     use super::*;
 
     fn ask(rule: u32, words: &[&str]) -> Ask {
-        let mut ask = Ask { rule, words: words.len() as u32, ..Ask::default() };
-        for (at, word) in words.iter().enumerate() {
-            ask.word[at] = Word::of(word.as_bytes()).unwrap();
+        let mut ask = Ask { rule, ..Ask::default() };
+        for (place, word) in ask.word.iter_mut().zip(words) {
+            *place = Word::cut(word.as_bytes());
+            ask.words += 1;
         }
         ask
     }
@@ -193,10 +192,10 @@ mod tests {
         assert_eq!(Word::of(b""), None);
         assert_eq!(Word::of(&[b'a'; WORD + 1]), None);
         assert_eq!(Word::of(b"a\0b"), None);
-        let whole = Word::of(&[b'a'; WORD]).unwrap();
+        let whole = Word::of(&[b'a'; WORD]).unwrap_or_default();
         assert!(!whole.is(&Word::cut(&[b'a'; WORD + 1])) && whole.is(&Word::cut(&[b'a'; WORD])));
         assert!(Word::cut(&[b'a'; 99]).is(&Word::cut(&[b'a'; WORD + 1])));
-        assert!(Word::of(b"-f").unwrap().is_option() && !Word::of(b"f-").unwrap().is_option());
+        assert!(Word::cut(b"-f").is_option() && !Word::cut(b"f-").is_option());
     }
 
     #[test]

@@ -60,7 +60,7 @@ unsafe extern "C" fn look(_: u32, search: *mut Search) -> c_long {
     let mut last = search.last;
     let mut index = 0;
     while index < PART {
-        if part[index / 8] >> (index % 8 * 8) & 0xff == b'/' as u64 {
+        if part[index / 8] >> (index % 8 * 8) & 0xff == u64::from(b'/') {
             last = search.at + index as u64 + 1;
         }
         index += 1;
@@ -159,8 +159,8 @@ impl Arguments {
     }
 }
 
-const CALL_X32: u32 = X32 | 520;
-const CALL_X32_AT: u32 = X32 | 545;
+const CALL_X32: u32 = X32 + 520;
+const CALL_X32_AT: u32 = X32 + 545;
 
 /// A number in the caller's memory.
 #[inline(always)]

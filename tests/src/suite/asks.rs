@@ -138,7 +138,7 @@ fn granted() -> anyhow::Result<()> {
     let ground = Ground::new("asked")?;
     let tool = program(&ground.workspace().join("tool"))?;
     let site = "version = 1\n[files]\nexec.ask = [\"tool publish\"]\n";
-    let _managed = Managed::put("10-site.toml", site)?;
+    let managed = Managed::put("10-site.toml", site)?;
     let policy = Policy::preset().with(ASK, "tool push").with(ASK, "tool tag");
     let mut session = Session::start(&ground, &policy)?;
     let id = session.id()?;
@@ -175,7 +175,7 @@ fn granted() -> anyhow::Result<()> {
     session.finish()?;
 
     // Only reported.
-    drop(_managed);
+    drop(managed);
     let mut runner = Runner::new(&ground, &Policy::preset())?;
     runner.written.text =
         "version = 1\nmode = \"audit\"\nextends = [\"default\"]\nfiles.exec.ask = [\"tool push\"]\n"
