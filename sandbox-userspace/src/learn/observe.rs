@@ -1,5 +1,6 @@
 //! From lines of events to what was wanted: each thing once, with who wanted it and how often.
 
+use crate::policy::rule::closes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -78,9 +79,7 @@ impl Observed {
             evidence.access.extend(words(&event["access"]));
             evidence.names.extend(words(&event["object"]["names"]));
             let rule = &event["rule"];
-            if let Some(key) =
-                rule["key"].as_str().filter(|key| key.rsplit('.').next() == Some("deny"))
-            {
+            if let Some(key) = rule["key"].as_str().filter(|key| closes(key)) {
                 let file = rule["file"].as_str().unwrap_or("?");
                 let text = rule["text"].as_str().unwrap_or("?");
                 evidence.closed =

@@ -220,6 +220,11 @@ impl Kind {
     }
 }
 
+/// Whether a list is one of what is denied, or asked about.
+pub fn closes(key: &str) -> bool {
+    matches!(key.rsplit('.').next(), Some("deny" | "ask"))
+}
+
 /// What every rule has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -236,7 +241,7 @@ pub struct Origin {
 impl Origin {
     /// Whether it stands in a list of what is denied, or asked about.
     pub fn denies(&self) -> bool {
-        matches!(self.key.rsplit('.').next(), Some("deny" | "ask"))
+        closes(self.key)
     }
 }
 

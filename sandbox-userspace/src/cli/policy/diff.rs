@@ -2,6 +2,7 @@
 
 use super::FAILURE;
 use super::look::{opening, user};
+use crate::policy::rule::closes;
 use crate::policy::{Policy, PolicyError};
 use crate::sinks::escape::printable;
 use clap::Args;
@@ -109,7 +110,7 @@ pub(in crate::cli) fn differences(old: &Policy, new: &Policy) -> Vec<Difference>
     let tell = |added: bool| {
         move |((key, text), (file, line)): (&(&str, &str), &(&str, u32))| Difference {
             added,
-            opens: (key.rsplit('.').next() == Some("deny")) != added,
+            opens: closes(key) != added,
             key: (*key).to_owned(),
             text: (*text).to_owned(),
             file: Some((*file).to_owned()),
@@ -176,5 +177,11 @@ mod tests {
             ]
         );
         assert!(differences(&old, &old).is_empty());
+        let asks = policy(
+            "[files]\nread.deny = ['/a', '/b']\nwrite.allow = ['/w']\nexec.ask = ['git push']\n",
+        );
+        let told = differences(&old, &asks);
+        assert!(told.len() == 1 && told[0].added && !told[0].opens, "{told:?}");
+        assert!(differences(&asks, &old)[0].opens);
     }
 }
