@@ -21,7 +21,10 @@ mod net;
 mod own;
 mod path;
 mod peer;
+mod recent;
 mod seat;
+mod session;
+mod shelf;
 mod subject;
 
 #[cfg(not(test))]

@@ -77,6 +77,12 @@ impl<T> TaskStorage<T> {
 
 #[map]
 pub(crate) static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+/// [`Control::generation`].
+#[inline(always)]
+pub(crate) fn generation() -> u64 {
+    CONTROL.get(0).map_or(0, |control| control.generation)
+}
+
 /// Every session, and besides the canary of each that is starting.
 #[map]
 pub(crate) static SUBJECTS: HashMap<u64, Subject> = HashMap::with_max_entries(SESSIONS * 2, 0);

@@ -2,6 +2,7 @@
 
 use crate::kernel::task;
 use crate::maps::{HOSTS, NAMES, NET4, NET6, PORTS};
+use crate::recent;
 use crate::subject::Member;
 use aya_ebpf::maps::lpm_trie::Key;
 use sandbox_common::Access;
@@ -132,6 +133,10 @@ pub(crate) fn listen(member: &Member, address: &Address, protocol: u16, port: u1
 
 #[inline(always)]
 fn look_up(slot: u32, address: &Address, protocol: u16, port: u16, wanted: Access) -> Decision {
+    let recent = recent::Key::now(slot, address, protocol, port);
+    if let Some(decision) = recent.look() {
+        return decision;
+    }
     let rule = match set(slot, address) {
         Some(set) => {
             let key = Port { slot, set, protocol, port: port.to_ne_bytes() };
@@ -139,7 +144,9 @@ fn look_up(slot: u32, address: &Address, protocol: u16, port: u16, wanted: Acces
         }
         None => None,
     };
-    decide::address(rule, wanted)
+    let decision = decide::address(rule, wanted);
+    recent.put(decision);
+    decision
 }
 
 /// The port set of an address.

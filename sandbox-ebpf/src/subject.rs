@@ -9,28 +9,24 @@ use sandbox_common::subject::{Label, NAMESPACES, PARENTS, Subject, TaskState};
 
 /// A member, or why a task that is one cannot be judged.
 #[derive(Clone, Copy)]
-pub(crate) struct Member {
+pub(crate) struct Member<'a> {
     /// Id of the session's cgroup.
     pub(crate) cgroup: u64,
-    /// What the session is; in the task's own state, or in the map.
-    pub(crate) subject: &'static Subject,
+    /// What the session is; in the task's own state, in the map, or a copy.
+    pub(crate) subject: &'a Subject,
     /// 0, or the [`Reason`] for which everything is denied.
     pub(crate) fault: u16,
     /// The task's own state; null where there was no memory for it.
     state: *mut TaskState,
 }
 
-static NO_SUBJECT: Subject =
+pub(crate) const NO_SUBJECT: Subject =
     Subject { session: 0, slot: 0, mode: 0, patterns: 0, permits: 0, pad: 0 };
 
-impl Member {
-    /// A task of which only the sandbox is known that its socket belongs to.
-    pub(crate) const UNKNOWN: Self =
-        Self { cgroup: 0, subject: &NO_SUBJECT, fault: 0, state: ptr::null_mut() };
-
+impl<'a> Member<'a> {
     /// Whoever is in the session's cgroup.
     #[inline(always)]
-    pub(crate) fn of(cgroup: u64, subject: &'static Subject) -> Self {
+    pub(crate) fn of(cgroup: u64, subject: &'a Subject) -> Self {
         Self { cgroup, subject, fault: 0, state: ptr::null_mut() }
     }
 
@@ -53,7 +49,7 @@ impl Member {
 
     /// The task's own state, where it has one.
     #[inline(always)]
-    pub(crate) fn state<'a>(&self) -> Option<&'a mut TaskState> {
+    pub(crate) fn state<'b>(&self) -> Option<&'b mut TaskState> {
         // SAFETY: null is checked, the verifier knows the size, and nobody else writes to the
         // storage of a task that runs.
         if self.state.is_null() { None } else { Some(unsafe { &mut *self.state }) }
@@ -62,7 +58,7 @@ impl Member {
 
 /// The session whose cgroup is an ancestor of the current task's.
 #[inline(always)]
-pub(crate) fn by_cgroup() -> Option<Member> {
+pub(crate) fn by_cgroup() -> Option<Member<'static>> {
     let control = CONTROL.get(0)?;
     for index in 0..PARENTS {
         let parent = control.parents[index];
@@ -85,7 +81,7 @@ pub(crate) fn by_cgroup() -> Option<Member> {
 /// The session of the current task: by its label, for once in is never out; or, when it is seen for the
 /// first time, by its cgroup.
 #[inline(always)]
-pub(crate) fn current() -> Option<Member> {
+pub(crate) fn current() -> Option<Member<'static>> {
     let state =
         if Current::task().has_storage() { LABELS.of_current(false) } else { ptr::null_mut() };
     // SAFETY: not null, and the verifier knows its size.
@@ -104,7 +100,7 @@ pub(crate) fn current() -> Option<Member> {
 }
 
 #[inline(always)]
-fn labelled(state: *mut TaskState) -> Member {
+fn labelled(state: *mut TaskState) -> Member<'static> {
     // SAFETY: the caller checked that it is not null, and the verifier knows its size.
     let label: &'static mut Label = unsafe { &mut (*state).label };
     let cgroup = label.cgroup;
@@ -129,7 +125,7 @@ fn labelled(state: *mut TaskState) -> Member {
 
 /// The session of another task, where it bears a label.
 #[inline(always)]
-pub(crate) fn of(task: Task) -> Option<Member> {
+pub(crate) fn of(task: Task) -> Option<Member<'static>> {
     let state = LABELS.of(task.0, false);
     if state.is_null() {
         return None;

@@ -2,11 +2,12 @@
 //!
 //! 1 lets the call go on, 0 fails it with EPERM.
 
-use super::{address4, address6, count, names, owner, port_and_protocol};
+use super::{address4, address6, count, names, port_and_protocol};
 use crate::finish;
 use crate::net::{self, Address, UDP};
 use crate::peer::{self, End};
-use crate::subject::{self, Member};
+use crate::session;
+use crate::subject::Member;
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 use sandbox_common::Access;
@@ -49,8 +50,9 @@ fn connect(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
 #[inline(always)]
 fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
     let (port, protocol) = port_and_protocol(ctx);
-    let (member, decision) = match subject::by_cgroup() {
-        Some(member) => {
+    let (session, decision) = match session::of_current() {
+        Some(session) => {
+            let member = session.member();
             let v6 = matches!(hook, Hook::Connect6 | Hook::Sendmsg6);
             if port == names::DOMAIN && names::lead(ctx, &member, address, v6) {
                 return 1;
@@ -60,13 +62,13 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
             if !decision.allowed() && is_fellow(ctx, &member, address.reached(), protocol, port) {
                 return 1;
             }
-            (member, decision)
+            (session, decision)
         }
         // A socket of this session in the hands of a task outside its cgroup. Whose task that is
         // cannot be told here (task storage takes 6.18), and it may be a member that was moved.
-        None => (owner(), Decision::deny(Reason::Moved, Access::CONNECT)),
+        None => (session::owner(), Decision::deny(Reason::Moved, Access::CONNECT)),
     };
-    let errno = finish::net(hook, &member, decision, address.payload(protocol, port));
+    let errno = finish::net(hook, &session.member(), decision, address.payload(protocol, port));
     i32::from(errno == 0)
 }
 

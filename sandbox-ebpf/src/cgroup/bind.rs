@@ -3,10 +3,10 @@
 //! Loopback addresses are free, and so is a port that the kernel chooses (0): clients bind so. What
 //! listens there is judged by `hooks::sockets::socket_listen`.
 
-use super::{address4, address6, owner, port_and_protocol};
+use super::{address4, address6, port_and_protocol};
 use crate::finish;
 use crate::net::{self, Address};
-use crate::subject;
+use crate::session;
 use aya_ebpf::macros::cgroup_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
 use sandbox_common::Access;
@@ -31,13 +31,13 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
     if port == 0 || address.is_loopback() {
         return 1;
     }
-    let (member, decision) = match subject::by_cgroup() {
-        Some(member) => {
-            let decision = net::listen(&member, address, protocol, port);
-            (member, decision)
+    let (session, decision) = match session::of_current() {
+        Some(session) => {
+            let decision = net::listen(&session.member(), address, protocol, port);
+            (session, decision)
         }
-        None => (owner(), Decision::deny(Reason::Moved, Access::LISTEN)),
+        None => (session::owner(), Decision::deny(Reason::Moved, Access::LISTEN)),
     };
-    let errno = finish::net(hook, &member, decision, address.payload(protocol, port));
+    let errno = finish::net(hook, &session.member(), decision, address.payload(protocol, port));
     i32::from(errno == 0)
 }

@@ -8,23 +8,9 @@ mod count;
 mod names;
 mod packet;
 
-use crate::maps::{OWNER, SUBJECTS};
 use crate::net::Address;
-use crate::subject::Member;
 use aya_ebpf::bindings::bpf_sock_addr;
 use aya_ebpf::programs::SockAddrContext;
-
-/// The session whose cgroup the program is attached to.
-#[inline(always)]
-fn owner() -> Member {
-    // SAFETY: the kernel makes the value when it attaches the program; user space writes it once.
-    let cgroup = unsafe { *OWNER.get_ptr_mut() };
-    // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    match unsafe { SUBJECTS.get(cgroup) } {
-        Some(subject) => Member::of(cgroup, subject),
-        None => Member::UNKNOWN,
-    }
-}
 
 #[inline(always)]
 fn address4(ctx: &SockAddrContext) -> Address {

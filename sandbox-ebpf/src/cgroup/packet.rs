@@ -4,10 +4,11 @@
 //! headers), and loopback has other names. A TCP connection is judged by its first segment; what an
 //! accepted one answers goes wherever it came from.
 
-use super::{count, names, owner};
+use super::{count, names};
 use crate::finish;
 use crate::net::{self, Address, TCP, UDP};
 use crate::peer::{self, End};
+use crate::session;
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::macros::cgroup_skb;
 use aya_ebpf::programs::SkBuffContext;
@@ -60,10 +61,10 @@ fn judge(ctx: &SkBuffContext) -> bool {
     };
     if routed {
         let denied = Decision::deny(Reason::Packet, Access::CONNECT);
-        return finish::packet(&owner(), denied, to.payload(protocol, 0));
+        return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
     }
     let flags = match protocol {
-        TCP => ctx.load::<u8>(offset + 13).ok(),
+        TCP => load::<u8>(ctx, offset + 13),
         UDP => Some(SYN),
         // No socket that sends others can be made.
         _ => None,
@@ -78,11 +79,12 @@ fn judge(ctx: &SkBuffContext) -> bool {
         Some(_) => {}
         None => {
             let denied = Decision::deny(Reason::Packet, Access::CONNECT);
-            return finish::packet(&owner(), denied, to.payload(protocol, 0));
+            return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
         }
     }
-    let Ok([source, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
-    let member = owner();
+    let Some([source, port]) = load::<[u16; 2]>(ctx, offset) else { return unreadable() };
+    let session = session::owner();
+    let member = session.member();
     let decision = net::reach(&member, &to, protocol, port, true);
     let decision = count::begin(skb, &member, protocol, decision);
     if decision.allowed() {
@@ -103,18 +105,32 @@ fn judge(ctx: &SkBuffContext) -> bool {
 #[inline(always)]
 fn over(ctx: &SkBuffContext, to: &Address, offset: usize, rule: u32) -> bool {
     let Ok([_, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
-    finish::packet(&owner(), count::spent(rule), to.payload(TCP, port))
+    finish::packet(&session::owner().member(), count::spent(rule), to.payload(TCP, port))
 }
 
 #[inline(always)]
 fn unreadable() -> bool {
     let denied = Decision::deny(Reason::Unreadable, Access::CONNECT);
-    finish::packet(&owner(), denied, Address::v4(0).payload(0, 0))
+    finish::packet(&session::owner().member(), denied, Address::v4(0).payload(0, 0))
+}
+
+/// A value of the packet: where it lies, if that is in what the socket buffer begins with, as headers do; or else
+/// by the helper that finds all of a packet.
+#[inline(always)]
+fn load<T: Copy>(ctx: &SkBuffContext, offset: usize) -> Option<T> {
+    let skb = ctx.skb.skb;
+    // SAFETY: the verifier checks each access to the context.
+    let (data, end) = unsafe { ((*skb).data as usize, (*skb).data_end as usize) };
+    if data + offset + size_of::<T>() > end {
+        return ctx.load(offset).ok();
+    }
+    // SAFETY: the verifier knows that the packet is that long. Headers lie at multiples of four bytes.
+    Some(unsafe { ((data + offset) as *const T).read() })
 }
 
 #[inline(always)]
 fn v4(ctx: &SkBuffContext) -> Option<Packet> {
-    let [first, _, third, from, to] = ctx.load::<[u32; 5]>(0).ok()?;
+    let [first, _, third, from, to] = load::<[u32; 5]>(ctx, 0)?;
     let words = usize::from(first.to_ne_bytes()[0] & 15);
     let mut packet = Packet {
         from: Address::v4(from),
@@ -153,7 +169,7 @@ fn is_source_routed(ctx: &SkBuffContext, end: usize) -> bool {
 
 #[inline(always)]
 fn v6(ctx: &SkBuffContext) -> Option<Packet> {
-    let words = ctx.load::<[u32; 10]>(0).ok()?;
+    let words = load::<[u32; 10]>(ctx, 0)?;
     let mut next = u16::from(words[1].to_ne_bytes()[2]);
     let mut offset = 40;
     if next == HOP_BY_HOP {

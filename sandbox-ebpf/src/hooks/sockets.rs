@@ -7,7 +7,9 @@
 use crate::finish;
 use crate::kernel::read;
 use crate::kernel::socket::Socket;
+use crate::kernel::task::{self, Current};
 use crate::net::{self, AF_INET, AF_INET6, Address};
+use crate::session;
 use crate::subject;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
@@ -25,7 +27,7 @@ pub(crate) fn socket_create(ctx: LsmContext) -> i32 {
     let Some(member) = subject::current() else { return 0 };
     let (family, kernel) = (ctx.arg::<u32>(0), ctx.arg::<i32>(3) != 0);
     let is_network = family == u32::from(AF_INET) || family == u32::from(AF_INET6);
-    let decision = if is_network && !kernel && subject::by_cgroup().is_none() {
+    let decision = if is_network && !kernel && session::of_current().is_none() {
         Decision::deny(Reason::Moved, Access::CONNECT)
     } else {
         decide::socket(family, ctx.arg(1), ctx.arg(2), kernel)
@@ -47,8 +49,15 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
         return 0;
     }
     // In its cgroup, and with a socket that was made there, the cgroup programs judge it.
-    if let Some(member) = subject::by_cgroup()
-        && (sock.is_of_own_cgroup() || sock.is_of_cgroup(member.cgroup))
+    let is_of_own_cgroup = sock.is_of_own_cgroup();
+    // A task without a label is a member by its cgroup only.
+    if is_of_own_cgroup
+        && (!Current::task().has_storage() || session::is_above(task::own_cgroup_id()))
+    {
+        return 0;
+    }
+    if let Some(session) = session::of_current()
+        && (is_of_own_cgroup || sock.is_of_cgroup(session.member().cgroup))
     {
         return 0;
     }

@@ -3,8 +3,9 @@
 use super::{load, read};
 use crate::layout::LAYOUT;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_ancestor_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid,
-    bpf_get_current_task, bpf_get_current_task_btf, bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
+    bpf_get_current_ancestor_cgroup_id, bpf_get_current_cgroup_id, bpf_get_current_comm,
+    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf,
+    bpf_get_current_uid_gid, bpf_ktime_get_boot_ns,
 };
 use core::ffi::c_void;
 
@@ -135,6 +136,13 @@ pub(crate) fn own_cgroup() -> *const c_void {
     load(set, &LAYOUT.css_set_cgroup)
 }
 
+/// Its id, by way of the pointer where that is at hand: a third less than `cgroup`.
+#[inline(always)]
+pub(crate) fn own_cgroup_id() -> u64 {
+    let node: *const c_void = load(own_cgroup(), &LAYOUT.cgroup_node);
+    load(node, &LAYOUT.kernfs_id)
+}
+
 /// Process and thread id in the initial pid namespace.
 #[inline(always)]
 pub(crate) fn ids() -> (u32, u32) {
@@ -161,6 +169,13 @@ pub(crate) fn write_comm(to: &mut [u8; 16]) {
 pub(crate) fn boot_time() -> u64 {
     // SAFETY: a helper without arguments.
     unsafe { bpf_ktime_get_boot_ns() }
+}
+
+/// Id of the task's cgroup (v2).
+#[inline(always)]
+pub(crate) fn cgroup() -> u64 {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_get_current_cgroup_id() }
 }
 
 /// Id of the ancestor of the task's cgroup (v2) at a depth; 0 where the cgroup is not that deep.

@@ -1,10 +1,10 @@
 //! The allow-list is the only way to the network.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial,
+    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial, verb,
 };
 use crate::probe::{Operation, UdpWay, add_address};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use libtest_mimic::Trial;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -33,6 +33,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("network::denials_lie_within_what_is_allowed", denials),
         trial("network::rules_let_no_more_pass_than_they_say", amounts),
         trial("network::packets_go_where_their_socket_connected_to", ways_by),
+        trial("network::verdicts_end_with_their_policy", changes),
     ]
 }
 
@@ -189,6 +190,39 @@ fn member() -> anyhow::Result<()> {
     for (closed, _) in &services {
         if let Some(what) = closed.arrived() {
             session.problem(format!("later, {what} arrived at {}", closed.address));
+        }
+    }
+    session.finish()
+}
+
+/// What was decided of an address is not remembered beyond the policy by which it was.
+fn changes() -> anyhow::Result<()> {
+    let ground = Ground::new("changed-network")?;
+    let service = Service::new(V4)?;
+    let rule = service.address.to_string();
+    let mut session = Session::start(&ground, &Policy::preset().connect(&rule))?;
+    let id = session.id()?;
+    let papers = ground.papers("policies");
+    std::fs::create_dir_all(&papers)?;
+    let open = papers.join("open.toml");
+    std::fs::write(
+        &open,
+        format!("version = 1\nextends = [\"default\"]\nnetwork.allow = [\"{rule}\"]\n"),
+    )?;
+    let closed = papers.join("closed.toml");
+    std::fs::write(&closed, "version = 1\nextends = [\"default\"]\n")?;
+    for (change, policy) in [&open, &closed, &open, &closed].into_iter().enumerate() {
+        let file = policy.display().to_string();
+        let set = verb(&papers, &["policy", "set", "--session", &id, &file])?;
+        ensure!(set.code() == Some(0), "{}", set.report());
+        for (name, protocol, operation) in ways(service.address) {
+            let name = format!("{name}, change {change}");
+            if policy == &open {
+                must_arrive(&mut session, &name, &operation, &service)?;
+            } else {
+                let denial = refusal(&service, protocol);
+                must_be_refused(&mut session, &name, &operation, &service, &denial)?;
+            }
         }
     }
     session.finish()
