@@ -63,26 +63,35 @@ fn judge(ctx: &SkBuffContext) -> bool {
         let denied = Decision::deny(Reason::Packet, Access::CONNECT);
         return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
     }
-    let flags = match protocol {
-        TCP => load::<u8>(ctx, offset + 13),
-        UDP => Some(SYN),
+    let header = match protocol {
+        TCP => match ctx.load::<[u16; 7]>(offset) {
+            Ok([source, port, .., flags]) => Some((source, port, flags.to_ne_bytes()[1])),
+            Err(_) => None,
+        },
+        UDP => match ctx.load::<[u16; 2]>(offset) {
+            Ok([source, port]) => Some((source, port, SYN)),
+            Err(_) => None,
+        },
         // No socket that sends others can be made.
         _ => None,
     };
-    match flags {
-        Some(flags) if flags & (SYN | ACK) != SYN => {
+    let (source, port) = match header {
+        Some((_, port, flags)) if flags & (SYN | ACK) != SYN => {
             return match count::go_on(skb) {
                 None => true,
-                Some(rule) => over(ctx, &to, offset, rule),
+                Some(rule) => finish::packet(
+                    &session::owner().member(),
+                    count::spent(rule),
+                    to.payload(TCP, port),
+                ),
             };
         }
-        Some(_) => {}
+        Some((source, port, _)) => (source, port),
         None => {
             let denied = Decision::deny(Reason::Packet, Access::CONNECT);
             return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
         }
-    }
-    let Some([source, port]) = load::<[u16; 2]>(ctx, offset) else { return unreadable() };
+    };
     let session = session::owner();
     let member = session.member();
     let decision = net::reach(&member, &to, protocol, port, true);
@@ -101,36 +110,29 @@ fn judge(ctx: &SkBuffContext) -> bool {
     finish::packet(&member, decision, payload)
 }
 
-/// A segment for which the rule of its connection has let enough pass.
-#[inline(always)]
-fn over(ctx: &SkBuffContext, to: &Address, offset: usize, rule: u32) -> bool {
-    let Ok([_, port]) = ctx.load::<[u16; 2]>(offset) else { return unreadable() };
-    finish::packet(&session::owner().member(), count::spent(rule), to.payload(TCP, port))
-}
-
 #[inline(always)]
 fn unreadable() -> bool {
     let denied = Decision::deny(Reason::Unreadable, Access::CONNECT);
     finish::packet(&session::owner().member(), denied, Address::v4(0).payload(0, 0))
 }
 
-/// A value of the packet: where it lies, if that is in what the socket buffer begins with, as headers do; or else
-/// by the helper that finds all of a packet.
+/// What the packet begins with: where it lies, if that is in what the socket buffer begins with, as headers do; or
+/// else by the helper that finds all of a packet.
 #[inline(always)]
-fn load<T: Copy>(ctx: &SkBuffContext, offset: usize) -> Option<T> {
+fn first<T: Copy>(ctx: &SkBuffContext) -> Option<T> {
     let skb = ctx.skb.skb;
     // SAFETY: the verifier checks each access to the context.
     let (data, end) = unsafe { ((*skb).data as usize, (*skb).data_end as usize) };
-    if data + offset + size_of::<T>() > end {
-        return ctx.load(offset).ok();
+    if data + size_of::<T>() > end {
+        return ctx.load(0).ok();
     }
     // SAFETY: the verifier knows that the packet is that long. Headers lie at multiples of four bytes.
-    Some(unsafe { ((data + offset) as *const T).read() })
+    Some(unsafe { (data as *const T).read() })
 }
 
 #[inline(always)]
 fn v4(ctx: &SkBuffContext) -> Option<Packet> {
-    let [first, _, third, from, to] = load::<[u32; 5]>(ctx, 0)?;
+    let [first, _, third, from, to] = first::<[u32; 5]>(ctx)?;
     let words = usize::from(first.to_ne_bytes()[0] & 15);
     let mut packet = Packet {
         from: Address::v4(from),
@@ -169,7 +171,7 @@ fn is_source_routed(ctx: &SkBuffContext, end: usize) -> bool {
 
 #[inline(always)]
 fn v6(ctx: &SkBuffContext) -> Option<Packet> {
-    let words = load::<[u32; 10]>(ctx, 0)?;
+    let words = first::<[u32; 10]>(ctx)?;
     let mut next = u16::from(words[1].to_ne_bytes()[2]);
     let mut offset = 40;
     if next == HOP_BY_HOP {
