@@ -136,7 +136,7 @@ pub(crate) fn own_cgroup() -> *const c_void {
     load(set, &LAYOUT.css_set_cgroup)
 }
 
-/// Its id, by way of the pointer where that is at hand: a third less than `cgroup`.
+/// Its id, as [`cgroup`] gives it, by way of the pointer.
 #[inline(always)]
 pub(crate) fn own_cgroup_id() -> u64 {
     let node: *const c_void = load(own_cgroup(), &LAYOUT.cgroup_node);
