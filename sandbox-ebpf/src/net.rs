@@ -91,18 +91,19 @@ fn bytes([a, b, c, d]: [u32; 4]) -> [u8; 16] {
     bytes
 }
 
-/// May the member reach the address? `port` is in network byte order; `goes_on`: it is about something that
-/// may be under way.
+/// May the member, who has its slot since a `generation` or later, reach the address? `port` is in network byte
+/// order; `goes_on`: it is about something that may be under way.
 #[inline(always)]
 pub(crate) fn reach(
-    member: &Member,
+    (member, generation): (&Member, u64),
     address: &Address,
     protocol: u16,
     port: u16,
     goes_on: bool,
 ) -> Decision {
     let address = address.reached();
-    let decision = look_up(member.subject.slot, &address, protocol, port, Access::CONNECT);
+    let decision =
+        look_up((member.subject.slot, generation), &address, protocol, port, Access::CONNECT);
     if decision.reason != Reason::Default as u16 {
         return decision;
     }
@@ -127,13 +128,25 @@ pub(crate) fn reach(
 
 /// May others reach the member at the address? `port` is in network byte order.
 #[inline(always)]
-pub(crate) fn listen(member: &Member, address: &Address, protocol: u16, port: u16) -> Decision {
-    look_up(member.subject.slot, address, protocol | LISTEN, port, Access::LISTEN)
+pub(crate) fn listen(
+    (member, generation): (&Member, u64),
+    address: &Address,
+    protocol: u16,
+    port: u16,
+) -> Decision {
+    let slot = (member.subject.slot, generation);
+    look_up(slot, address, protocol | LISTEN, port, Access::LISTEN)
 }
 
 #[inline(always)]
-fn look_up(slot: u32, address: &Address, protocol: u16, port: u16, wanted: Access) -> Decision {
-    let recent = recent::Key::now(slot, address, protocol, port);
+fn look_up(
+    (slot, generation): (u32, u64),
+    address: &Address,
+    protocol: u16,
+    port: u16,
+    wanted: Access,
+) -> Decision {
+    let recent = recent::Key::new((slot, generation), address, protocol, port);
     if let Some(decision) = recent.look() {
         return decision;
     }

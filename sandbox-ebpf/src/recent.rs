@@ -1,10 +1,10 @@
 //! What was decided of an address lately.
 //!
 //! A slot does not change once members have it, so what its rules say of an address does not either; and it
-//! counts in the generation in which it was looked up (`Control::generation`), as a label's copy of its subject
-//! does. What names have opened is no part of it, for that changes at any time.
+//! counts in the generation in which the *session* was looked up (`Control::generation`), as a label's copy of its
+//! subject does: whoever still holds a slot that was withdrawn meanwhile leaves nothing for the next to have it.
+//! What names have opened is no part of it, for that changes at any time.
 
-use crate::maps;
 use crate::net::Address;
 use crate::shelf::Shelf;
 use sandbox_common::decide::Decision;
@@ -21,12 +21,18 @@ static DECISIONS: Shelf<4096> = Shelf::new();
 pub(crate) struct Key([u64; 4]);
 
 impl Key {
-    /// From now on. `port` is in network byte order.
+    /// `generation`: that in which the session was found to have the slot; 0 where nobody knows it, then nothing is
+    /// remembered. `port` is in network byte order.
     #[inline(always)]
-    pub(crate) fn now(slot: u32, address: &Address, protocol: u16, port: u16) -> Self {
+    pub(crate) fn new(
+        (slot, generation): (u32, u64),
+        address: &Address,
+        protocol: u16,
+        port: u16,
+    ) -> Self {
         let [a, b, c, d] = address.0.map(u64::from);
         let what = u64::from(slot) << 32 | u64::from(protocol) << 16 | u64::from(port);
-        Self([a | b << 32, c | d << 32, what, maps::generation()])
+        Self([a | b << 32, c | d << 32, what, generation])
     }
 
     #[inline(always)]

@@ -25,11 +25,13 @@ pub(crate) struct Session {
     /// Id of its cgroup.
     cgroup: u64,
     subject: Subject,
+    /// In which it was that; 0 where nobody knows.
+    generation: u64,
 }
 
 impl Session {
     /// None: what an ended session leaves behind belongs to it.
-    const UNKNOWN: Self = Self { cgroup: 0, subject: NO_SUBJECT };
+    const UNKNOWN: Self = Self { cgroup: 0, subject: NO_SUBJECT, generation: 0 };
 
     /// Whoever is in its cgroup, or whatever was made there.
     #[inline(always)]
@@ -37,10 +39,17 @@ impl Session {
         Member::of(self.cgroup, &self.subject)
     }
 
+    /// In which generation (`Control::generation`) it had its slot.
     #[inline(always)]
-    fn of(cgroup: u64, subject: &Subject) -> Self {
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    #[inline(always)]
+    fn of(cgroup: u64, subject: &Subject, generation: u64) -> Self {
         let Subject { session, slot, mode, patterns, permits, pad } = *subject;
-        Self { cgroup, subject: Subject { session, slot, mode, patterns, permits, pad } }
+        let subject = Subject { session, slot, mode, patterns, permits, pad };
+        Self { cgroup, subject, generation }
     }
 }
 
@@ -52,8 +61,8 @@ pub(crate) fn of_current() -> Option<Session> {
         return Some(session);
     }
     let member = subject::by_cgroup()?;
-    let session = Session::of(member.cgroup, member.subject);
-    put(cgroup, generation, &session);
+    let session = Session::of(member.cgroup, member.subject, generation);
+    put(cgroup, &session);
     Some(session)
 }
 
@@ -68,8 +77,8 @@ pub(crate) fn owner() -> Session {
     }
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let Some(subject) = (unsafe { SUBJECTS.get(cgroup) }) else { return Session::UNKNOWN };
-    let session = Session::of(cgroup, subject);
-    put(cgroup, generation, &session);
+    let session = Session::of(cgroup, subject, generation);
+    put(cgroup, &session);
     session
 }
 
@@ -95,16 +104,16 @@ fn look(cgroup: u64, generation: u64) -> Option<Session> {
         permits: permits as u32,
         pad: 0,
     };
-    Some(Session { cgroup: at, subject })
+    Some(Session { cgroup: at, subject, generation })
 }
 
-/// `generation` was read before the session was looked up.
+/// The generation was read before the session was looked up.
 #[inline(always)]
-fn put(cgroup: u64, generation: u64, session: &Session) {
+fn put(cgroup: u64, session: &Session) {
     let Subject { session: number, slot, mode, patterns, permits, .. } = session.subject;
     CGROUPS.put(cgroup, |words| {
         words.set(0, cgroup);
-        words.set(1, generation);
+        words.set(1, session.generation);
         words.set(2, session.cgroup);
         words.set(3, u64::from(slot) << 32 | u64::from(number));
         words.set(4, u64::from(patterns) << 32 | u64::from(mode));

@@ -57,7 +57,8 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
             if port == names::DOMAIN && names::lead(ctx, &member, address, v6) {
                 return 1;
             }
-            let decision = net::reach(&member, address, protocol, port, false);
+            let decision =
+                net::reach((&member, session.generation()), address, protocol, port, false);
             let decision = count::check(&member, decision);
             if !decision.allowed() && is_fellow(ctx, &member, address.reached(), protocol, port) {
                 return 1;

@@ -33,7 +33,8 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
     }
     let (session, decision) = match session::of_current() {
         Some(session) => {
-            let decision = net::listen(&session.member(), address, protocol, port);
+            let member = (&session.member(), session.generation());
+            let decision = net::listen(member, address, protocol, port);
             (session, decision)
         }
         None => (session::owner(), Decision::deny(Reason::Moved, Access::LISTEN)),

@@ -94,7 +94,7 @@ fn judge(ctx: &SkBuffContext) -> bool {
     };
     let session = session::owner();
     let member = session.member();
-    let decision = net::reach(&member, &to, protocol, port, true);
+    let decision = net::reach((&member, session.generation()), &to, protocol, port, true);
     let decision = count::begin(skb, &member, protocol, decision);
     if decision.allowed() {
         return true;

@@ -10,7 +10,7 @@ use crate::kernel::socket::Socket;
 use crate::kernel::task::{self, Current};
 use crate::net::{self, AF_INET, AF_INET6, Address};
 use crate::session;
-use crate::subject;
+use crate::subject::{self, Member};
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
@@ -27,12 +27,24 @@ pub(crate) fn socket_create(ctx: LsmContext) -> i32 {
     let Some(member) = subject::current() else { return 0 };
     let (family, kernel) = (ctx.arg::<u32>(0), ctx.arg::<i32>(3) != 0);
     let is_network = family == u32::from(AF_INET) || family == u32::from(AF_INET6);
-    let decision = if is_network && !kernel && session::of_current().is_none() {
+    let decision = if is_network && !kernel && !is_at_home(&member) {
         Decision::deny(Reason::Moved, Access::CONNECT)
     } else {
         decide::socket(family, ctx.arg(1), ctx.arg(2), kernel)
     };
     finish::task(Hook::SocketCreate, &member, decision)
+}
+
+/// Whether the programs of the member's own session judge the sockets that it makes.
+#[inline(always)]
+fn is_at_home(member: &Member) -> bool {
+    session::of_current().is_some_and(|session| session.member().cgroup == member.cgroup)
+}
+
+/// In which generation its label has the slot; 0: in none.
+#[inline(always)]
+fn generation(member: &Member) -> u64 {
+    member.generation().unwrap_or(0)
 }
 
 /// `int security_socket_connect(struct socket *sock, struct sockaddr *address, int addrlen)`: the
@@ -85,7 +97,7 @@ pub(crate) fn socket_connect(ctx: LsmContext) -> i32 {
     let decision = if member.fault != 0 {
         Decision { denied: Access::CONNECT.bits() as u16, rule: 0, reason: member.fault }
     } else {
-        net::reach(&member, &address, protocol, port, false)
+        net::reach((&member, generation(&member)), &address, protocol, port, false)
     };
     finish::net(Hook::SocketConnect, &member, decision, address.payload(protocol, port))
 }
@@ -113,7 +125,7 @@ pub(crate) fn socket_listen(ctx: LsmContext) -> i32 {
     } else if address.is_loopback() {
         return 0;
     } else {
-        net::listen(&member, &address, protocol, port)
+        net::listen((&member, generation(&member)), &address, protocol, port)
     };
     finish::net(Hook::SocketListen, &member, decision, address.payload(protocol, port))
 }

@@ -146,6 +146,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::TcpFastOpen { address } => network::tcp_fast_open(*address),
         O::UringTcp { address } => uring::connect(*address),
         O::Udp { address, way } => network::udp(*address, *way),
+        O::Hammer { address, threads } => Ok(network::hammer(*address, *threads)),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),
         O::SocketTable { way } => kinds::table(*way),
         O::Between { one, other, until, threads } => names::between(one, other, until, *threads),

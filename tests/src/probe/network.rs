@@ -141,6 +141,19 @@ pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome 
     }
 }
 
+/// Nobody listens to what comes of it.
+pub(super) fn hammer(address: SocketAddr, threads: u8) -> Value {
+    for _ in 0..threads {
+        std::thread::spawn(move || {
+            loop {
+                let _ = udp(address, UdpWay::Sendto);
+                let _ = udp(address, UdpWay::Connect);
+            }
+        });
+    }
+    Value::Null
+}
+
 pub(super) fn tcp_fast_open(address: SocketAddr) -> Outcome {
     let socket = create(domain_of(address), libc::SOCK_STREAM, 0)?;
     sendto(&socket, libc::MSG_FASTOPEN, &RawAddress::new(address))

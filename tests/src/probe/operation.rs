@@ -199,6 +199,11 @@ pub(crate) enum Operation {
         address: SocketAddr,
         way: UdpWay,
     },
+    /// Asks for the address at full speed, in threads that end with the process.
+    Hammer {
+        address: SocketAddr,
+        threads: u8,
+    },
     Socket {
         domain: i32,
         kind: i32,
@@ -490,6 +495,7 @@ impl Operation {
             O::TcpFastOpen { .. } => "tcp_fast_open",
             O::UringTcp { .. } => "uring_tcp",
             O::Udp { .. } => "udp",
+            O::Hammer { .. } => "hammer",
             O::Socket { .. } => "socket",
             O::SocketTable { .. } => "socket_table",
             O::Between { .. } => "between",

@@ -43,6 +43,7 @@ mod subvolumes;
 mod superblocks;
 mod surface;
 mod unix;
+mod verdicts;
 mod verifier;
 mod writes;
 
@@ -128,6 +129,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         live::trials(),
         devices::trials(),
         network::trials(),
+        verdicts::trials(),
         listen::trials(),
         names::trials(),
         names_world::trials(),

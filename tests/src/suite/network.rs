@@ -1,10 +1,10 @@
 //! The allow-list is the only way to the network.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial, verb,
+    Attack, Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial,
 };
 use crate::probe::{Operation, UdpWay, add_address};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use libtest_mimic::Trial;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -33,11 +33,10 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("network::denials_lie_within_what_is_allowed", denials),
         trial("network::rules_let_no_more_pass_than_they_say", amounts),
         trial("network::packets_go_where_their_socket_connected_to", ways_by),
-        trial("network::verdicts_end_with_their_policy", changes),
     ]
 }
 
-const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(super) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 const HOOKS: [&str; 4] = ["connect4", "connect6", "sendmsg4", "sendmsg6"];
 
@@ -45,11 +44,11 @@ const HOOKS: [&str; 4] = ["connect4", "connect6", "sendmsg4", "sendmsg6"];
 pub(super) struct Service {
     tcp: TcpListener,
     udp: UdpSocket,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 impl Service {
-    fn new(ip: IpAddr) -> anyhow::Result<Self> {
+    pub(super) fn new(ip: IpAddr) -> anyhow::Result<Self> {
         // The port that one protocol got may be taken in the other.
         for _ in 0..16 {
             let udp = UdpSocket::bind((ip, 0)).with_context(|| format!("listening on {ip}"))?;
@@ -96,7 +95,7 @@ fn mapped(address: SocketAddr) -> SocketAddr {
 }
 
 /// Every way to send something to the address.
-fn ways(address: SocketAddr) -> Vec<(&'static str, &'static str, Operation)> {
+pub(super) fn ways(address: SocketAddr) -> Vec<(&'static str, &'static str, Operation)> {
     let udp = |way| Operation::Udp { address, way };
     let mut ways = vec![
         ("TCP", "tcp", Operation::Tcp { address }),
@@ -123,7 +122,7 @@ fn ways(address: SocketAddr) -> Vec<(&'static str, &'static str, Operation)> {
     ways
 }
 
-fn refusal(service: &Service, protocol: &'static str) -> Denial {
+pub(super) fn refusal(service: &Service, protocol: &'static str) -> Denial {
     Denial::by(&HOOKS).access("connect").address(service.address, protocol)
 }
 
@@ -140,7 +139,7 @@ fn attacks(closed: &Service, open: &Service) -> Vec<Attack> {
         .collect()
 }
 
-fn must_be_refused(
+pub(super) fn must_be_refused(
     session: &mut Session,
     name: &str,
     operation: &Operation,
@@ -154,7 +153,7 @@ fn must_be_refused(
     Ok(())
 }
 
-fn must_arrive(
+pub(super) fn must_arrive(
     session: &mut Session,
     name: &str,
     operation: &Operation,
@@ -190,39 +189,6 @@ fn member() -> anyhow::Result<()> {
     for (closed, _) in &services {
         if let Some(what) = closed.arrived() {
             session.problem(format!("later, {what} arrived at {}", closed.address));
-        }
-    }
-    session.finish()
-}
-
-/// What was decided of an address is not remembered beyond the policy by which it was.
-fn changes() -> anyhow::Result<()> {
-    let ground = Ground::new("changed-network")?;
-    let service = Service::new(V4)?;
-    let rule = service.address.to_string();
-    let mut session = Session::start(&ground, &Policy::preset().connect(&rule))?;
-    let id = session.id()?;
-    let papers = ground.papers("policies");
-    std::fs::create_dir_all(&papers)?;
-    let open = papers.join("open.toml");
-    std::fs::write(
-        &open,
-        format!("version = 1\nextends = [\"default\"]\nnetwork.allow = [\"{rule}\"]\n"),
-    )?;
-    let closed = papers.join("closed.toml");
-    std::fs::write(&closed, "version = 1\nextends = [\"default\"]\n")?;
-    for (change, policy) in [&open, &closed, &open, &closed].into_iter().enumerate() {
-        let file = policy.display().to_string();
-        let set = verb(&papers, &["policy", "set", "--session", &id, &file])?;
-        ensure!(set.code() == Some(0), "{}", set.report());
-        for (name, protocol, operation) in ways(service.address) {
-            let name = format!("{name}, change {change}");
-            if policy == &open {
-                must_arrive(&mut session, &name, &operation, &service)?;
-            } else {
-                let denial = refusal(&service, protocol);
-                must_be_refused(&mut session, &name, &operation, &service, &denial)?;
-            }
         }
     }
     session.finish()
