@@ -18,6 +18,7 @@ use crate::session::state::Registry;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use sandbox_common::layout::KernelLayout;
 use sandbox_common::subject::{Mode, Subject};
+use std::ffi::OsString;
 use std::path::Path;
 
 /// The programs of this kernel with one policy.
@@ -128,6 +129,7 @@ impl Bpf {
     fn resolver(&self, share: &mut Share, pins: &Path) -> Result<Option<Resolver>, RunError> {
         // A session that only reports has one too, so that addresses have their names; unless there is nobody
         // to ask, for then nobody can tell a name.
+        let stay = names_stay(std::env::var_os(NAMES_STAY))?;
         let audit = self.mode == Mode::Audit;
         let asks = || !self.policy.resolvers.is_empty() || dns::host_names_servers();
         if self.policy.names.is_empty() && !(audit && asks()) {
@@ -142,7 +144,7 @@ impl Bpf {
             within: if audit { everywhere() } else { self.policy.within.clone() },
             audit,
             servers: self.policy.resolvers.clone(),
-            stay: std::env::var(NAMES_STAY).ok().and_then(|seconds| seconds.parse().ok()),
+            stay,
             sockets: Vec::new(),
         };
         share
@@ -153,6 +155,16 @@ impl Bpf {
             help: Some("name servers can be named in the policy: network.resolvers".into()),
         })
     }
+}
+
+/// For how many seconds addresses stay open, where that is set.
+fn names_stay(set: Option<OsString>) -> Result<Option<u64>, RunError> {
+    let Some(set) = set else { return Ok(None) };
+    let seconds = set.to_str().and_then(|seconds| seconds.parse().ok());
+    seconds.map(Some).ok_or_else(|| RunError::Enforce {
+        message: format!("{NAMES_STAY} is {set:?}: that is no number of seconds"),
+        help: Some(format!("set {NAMES_STAY} to a whole number, or unset it")),
+    })
 }
 
 /// All addresses, of this site too.
@@ -175,4 +187,20 @@ fn doctor() -> String {
      where it says that `bpf` is not an active LSM, the kernel parameter `lsm=` with the list \
      in /sys/kernel/security/lsm and `,bpf` at its end makes it one"
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_addresses_stay_is_a_number_or_an_error() {
+        let of = |set: &str| names_stay(Some(set.into()));
+        assert!(matches!(names_stay(None), Ok(None)));
+        assert!(matches!(of("0"), Ok(Some(0))));
+        for bad in ["", "5s", "-1", "1.5", "18446744073709551616"] {
+            let error = of(bad).expect_err(bad).to_string();
+            assert!(error.contains("SANDBOX_NAMES_STAY"), "{error}");
+        }
+    }
 }

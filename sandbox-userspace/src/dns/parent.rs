@@ -246,6 +246,14 @@ impl Resolver {
         self.sockets.port
     }
 
+    /// From now on it opens nothing. It starts again when its end is found.
+    fn kill(&mut self) {
+        if let Some(Running { child, .. }) = &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
     fn end(&mut self) {
         if let Some(Running { mut child, .. }) = self.running.take() {
             // It is dead, or is to be.
@@ -276,10 +284,7 @@ impl Names for Resolver {
         loop {
             let has_more = |running: &Running| running.pending.contains(&b'\n');
             if !self.running.as_ref().is_some_and(has_more) && !self.becomes_readable(CHANGE) {
-                if let Some(running) = &mut self.running {
-                    // It starts again when its end is found.
-                    let _ = running.child.kill();
-                }
+                self.kill();
                 return Err("the resolver of names did not take the change".to_owned());
             }
             match self.read() {
@@ -288,6 +293,7 @@ impl Names for Resolver {
                 Ok(Some(word)) => self.heard.push(Heard::Word(word)),
                 // Its end is found again by who follows it.
                 Ok(None) | Err(_) => {
+                    self.kill();
                     return Err("the resolver of names died of the change".to_owned());
                 }
             }

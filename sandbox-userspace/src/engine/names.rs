@@ -75,6 +75,11 @@ impl Table for NameTable {
 }
 
 impl Share {
+    /// Closes what names of the session opened by other rules than these, whether there is a resolver or not.
+    pub fn keep_names(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError> {
+        NameTable::open(&self.engine.pins, self.number())?.keep(rules)
+    }
+
     /// From now on what members ask of any name server goes to `port` of this machine.
     pub fn resolve_at(&mut self, port: u16) -> Result<(), EngineError> {
         let (number, resolver) = (self.number(), Resolver { port: port.to_be(), pad: 0 });

@@ -8,7 +8,7 @@ use crate::policy::compiled::CompiledPolicy;
 use crate::policy::names::NameLayer;
 use ipnet::IpNet;
 use rustix::event::PollFlags;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -30,6 +30,8 @@ pub trait Guard {
         new: &CompiledPolicy,
         usable: &mut dyn FnMut() -> bool,
     ) -> Result<bool, EngineError>;
+    /// Closes what names opened by other rules than these.
+    fn keep_names(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
     /// What the rules that count have let pass.
@@ -62,6 +64,10 @@ impl Guard for Share {
         usable: &mut dyn FnMut() -> bool,
     ) -> Result<bool, EngineError> {
         self.replace(registry, new, usable)
+    }
+
+    fn keep_names(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError> {
+        self.keep_names(rules)
     }
 
     fn lost(&self) -> Result<u64, EngineError> {

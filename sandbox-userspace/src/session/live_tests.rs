@@ -18,7 +18,7 @@ use std::sync::RwLock;
 
 /// The kernel side of nothing: keeps what it is given, counts and says when.
 #[derive(Default)]
-struct Kept(Option<CompiledPolicy>, usize, Option<Instant>);
+struct Kept(Option<CompiledPolicy>, usize, Option<Instant>, Option<HashSet<u32>>);
 
 impl Guard for Kept {
     fn label(&self, _: BorrowedFd<'_>) -> Result<Option<u64>, EngineError> {
@@ -46,6 +46,10 @@ impl Guard for Kept {
         (self.0, self.1) = (Some(new.clone()), self.1 + 1);
         Ok(true)
     }
+    fn keep_names(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError> {
+        self.3 = Some(rules.clone());
+        Ok(())
+    }
     fn lost(&self) -> Result<u64, EngineError> {
         Ok(0)
     }
@@ -58,9 +62,9 @@ impl Guard for Kept {
     }
 }
 
-/// A resolver of nothing: keeps what it is told.
+/// A resolver of nothing: keeps what it is told, or dies of it.
 #[derive(Default)]
-struct Answers(Vec<NameLayer>, Vec<IpNet>);
+struct Answers(Vec<NameLayer>, Vec<IpNet>, bool);
 
 impl Names for Answers {
     fn answers(&self) -> bool {
@@ -69,7 +73,7 @@ impl Names for Answers {
 
     fn change(&mut self, names: &[NameLayer], within: &[IpNet]) -> Result<(), String> {
         (self.0, self.1) = (names.to_vec(), within.to_vec());
-        Ok(())
+        if self.2 { Err("it died of the change".to_owned()) } else { Ok(()) }
     }
 }
 
@@ -284,6 +288,16 @@ fn names_are_granted_and_taken_back() {
     let answer = machine.grant("network.allow", "b.example.org:443", None);
     assert!(!answer.done && answer.text.contains("stays closed by"), "{answer:?}");
     assert!(machine.grant("network.allow", "a.example.org:443", None).done);
+
+    // It dies of the change: what rules had opened that are no more is closed all the same, at once.
+    assert!(machine.kept.3.is_none());
+    machine.names.as_mut().unwrap().2 = true;
+    std::fs::write(&other, "version = 1\n[network]\nallow = ['c.example.org']\n").unwrap();
+    let answer = machine.ask(Request::Set { policy: other });
+    assert!(answer.done, "{answer:?}");
+    let layers = &machine.names.as_ref().unwrap().0;
+    let rules = layers.iter().flat_map(|layer| &layer.entries).map(|entry| entry.rule);
+    assert_eq!(machine.kept.3, Some(rules.collect()));
 
     // Nobody answers: then no rule about names changes, but others do.
     machine.names = None;

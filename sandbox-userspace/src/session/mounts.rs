@@ -135,6 +135,8 @@ impl Follower {
                     }
                     _ => Ok(()),
                 };
+                // Before it is told that the policy is in force.
+                let changed = changed.map_err(|error| self.close_names(guard, error));
                 let text = live.keep(next, &self.policy.rules);
                 Some(match changed {
                     Ok(()) => Told::Info(text),
@@ -145,6 +147,17 @@ impl Follower {
                 (self.plan.policy, self.plan.placed) = (policy, placed);
                 (self.denied, self.policy.linked) = (denied, linked);
                 live.refuse(next, &error.to_string()).map(Told::Warning)
+            }
+        }
+    }
+
+    /// Closes what names had opened by rules that are no more, where the resolver did not; what to say of that.
+    fn close_names(&self, guard: &mut dyn Guard, error: String) -> String {
+        let entries = self.policy.names.iter().flat_map(|layer| &layer.entries);
+        match guard.keep_names(&entries.map(|entry| entry.rule).collect()) {
+            Ok(()) => format!("{error}; what it had opened is closed until it is asked for again"),
+            Err(more) => {
+                format!("{error}; what names had opened stays open until it expires: {more}")
             }
         }
     }

@@ -101,6 +101,8 @@ fn changing() -> anyhow::Result<()> {
     let ground = Ground::new("names-changing")?;
     let start =
         |seconds: &str| Runner::new(&ground, &policy(&upstream))?.variable(STAY, seconds).open();
+    let told = start("soon").err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(told.contains(&format!("{STAY} is \"soon\"")), "a session without a number: {told}");
     // What a name stood for stays open beside what it stands for now.
     let mut session = start("600")?;
     until(&mut session, HERE)?;
@@ -349,6 +351,18 @@ fn live() -> anyhow::Result<()> {
     }
     expect(&mut session, "api.example.com", A, (REFUSED, &[]))?;
     arrives(&mut session, THERE, &there)?;
+    // Who does not take the change is ended, and what it had opened is closed before the change is told of.
+    for pid in resolvers()? {
+        let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
+    }
+    let set = does(&["policy", "set", &other(&["api.example.com"])?])?;
+    ensure!(set.code() == Some(0), "{}", set.report());
+    session.refused("its resolver hung", &tcp(THERE, PORT), &closed(THERE))?;
+    told(&session, "did not take the change")?;
+    expect(&mut session, "www.example.org", A, (REFUSED, &[]))?;
+    expect(&mut session, "api.example.com", A, (0, &[HERE]))?;
+    arrives(&mut session, HERE, &here)?;
     session.finish()?;
 
     // A session that began without names has nobody who could answer.
