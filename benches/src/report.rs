@@ -8,6 +8,10 @@ use std::fmt;
 pub const DEPTHS: [u32; 5] = [2, 5, 10, 20, 40];
 /// Depths at which policies are compared with each other.
 pub const ENDS: [u32; 2] = [2, 40];
+/// Networks in policies that are compared with each other.
+pub const FEW_NETWORKS: u32 = 10;
+/// And in the other.
+pub const MANY_NETWORKS: u32 = 64_000;
 /// Files of the tree that is visited file by file.
 pub const TREE_FILES: u32 = 2000;
 
@@ -44,6 +48,8 @@ pub enum Operation {
     TcpConnect,
     /// Connecting a datagram socket.
     UdpConnect,
+    /// The same, each time to an address of which nobody knows what the rules said lately.
+    UdpConnectNew,
     /// Making and closing a datagram socket.
     Socket,
 }
@@ -64,6 +70,7 @@ impl fmt::Display for Operation {
             Self::ForkExec => "fork+exec+wait",
             Self::TcpConnect => "tcp connect",
             Self::UdpConnect => "udp connect",
+            Self::UdpConnectNew => "udp connect, new address",
             Self::Socket => "socket+close",
         })
     }
@@ -79,6 +86,8 @@ pub enum Policy {
     Rules(u32),
     /// The preset and patterns for names at any depth.
     Patterns,
+    /// The preset and so many networks.
+    Prefixes(u32),
 }
 
 impl fmt::Display for Policy {
@@ -87,6 +96,7 @@ impl fmt::Display for Policy {
             Self::Default => f.pad("default policy"),
             Self::Rules(count) => f.pad(&format!("{count} rules")),
             Self::Patterns => f.pad("patterns"),
+            Self::Prefixes(count) => f.pad(&format!("{count} networks")),
         }
     }
 }
@@ -169,6 +179,10 @@ pub fn rows() -> Vec<Row> {
         Operation::Socket,
     ];
     rows.extend(others.map(|operation| Row { operation, policy: Policy::Default }));
+    for operation in [Operation::TcpConnect, Operation::UdpConnectNew] {
+        let policies = [FEW_NETWORKS, MANY_NETWORKS].map(Policy::Prefixes);
+        rows.extend(policies.map(|policy| Row { operation, policy }));
+    }
     rows
 }
 

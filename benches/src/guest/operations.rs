@@ -7,6 +7,7 @@ use sandbox_benches::Operation;
 use sandbox_benches::report::TREE_FILES;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -15,6 +16,11 @@ use std::path::Path;
 pub(crate) const OPEN_PORT: u16 = 4009;
 /// One that no policy names.
 pub(crate) const SHUT_PORT: u16 = 4010;
+
+/// A network (/16) of the loopback that the policies with networks open, beside them.
+pub(crate) const NEW: Ipv4Addr = Ipv4Addr::new(127, 251, 0, 0);
+/// Addresses of it that are connected to in turn: many times what is remembered.
+const ADDRESSES: u16 = 1 << 15;
 
 /// How deep the files and directories lie that are made, renamed, read and so on.
 const DEPTH: u32 = 2;
@@ -88,6 +94,16 @@ pub(crate) fn perform(operation: Operation, tree: u32) -> Result<Counted> {
             let socket = socket(libc::SOCK_DGRAM)?;
             count(|| connect(&socket, OPEN_PORT))
         }
+        Operation::UdpConnectNew => {
+            let socket = socket(libc::SOCK_DGRAM)?;
+            let mut next = 0..;
+            count(|| {
+                let number: u16 = next.next().unwrap_or_default() % ADDRESSES;
+                let [third, last] = number.to_be_bytes();
+                let [first, second, ..] = NEW.octets();
+                connect_to(&socket, Ipv4Addr::new(first, second, third, last), OPEN_PORT)
+            })
+        }
         Operation::Socket => count(|| socket(libc::SOCK_DGRAM).map(drop)),
     };
     counted.with_context(|| format!("doing {operation}"))
@@ -153,10 +169,14 @@ pub(crate) fn socket(kind: i32) -> io::Result<OwnedFd> {
 
 /// Connects to a port of the loopback.
 pub(crate) fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
+    connect_to(socket, Ipv4Addr::LOCALHOST, port)
+}
+
+fn connect_to(socket: &OwnedFd, address: Ipv4Addr, port: u16) -> io::Result<()> {
     let address = libc::sockaddr_in {
         sin_family: 2, // AF_INET
         sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(std::net::Ipv4Addr::LOCALHOST).to_be() },
+        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
         sin_zero: [0; 8],
     };
     let size = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;

@@ -30,6 +30,10 @@ const IPOPT_NOOP: u8 = 1;
 const IPOPT_LSRR: u8 = 131;
 const IPOPT_SSRR: u8 = 137;
 
+/// Bytes of a header without options.
+const V4: usize = 20;
+const V6: usize = 40;
+
 /// Addresses, protocol, and where its header begins.
 struct Packet {
     from: Address,
@@ -64,14 +68,9 @@ fn judge(ctx: &SkBuffContext) -> bool {
         return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
     }
     let header = match protocol {
-        TCP => match ctx.load::<[u16; 7]>(offset) {
-            Ok([source, port, .., flags]) => Some((source, port, flags.to_ne_bytes()[1])),
-            Err(_) => None,
-        },
-        UDP => match ctx.load::<[u16; 2]>(offset) {
-            Ok([source, port]) => Some((source, port, SYN)),
-            Err(_) => None,
-        },
+        TCP => header::<[u16; 7]>(ctx, offset)
+            .map(|[source, port, .., flags]| (source, port, flags.to_ne_bytes()[1])),
+        UDP => header::<[u16; 2]>(ctx, offset).map(|[source, port]| (source, port, SYN)),
         // No socket that sends others can be made.
         _ => None,
     };
@@ -116,23 +115,33 @@ fn unreadable() -> bool {
     finish::packet(&session::owner().member(), denied, Address::v4(0).payload(0, 0))
 }
 
-/// What the packet begins with: where it lies, if that is in what the socket buffer begins with, as headers do; or
-/// else by the helper that finds all of a packet.
+/// What follows the packet's own header.
 #[inline(always)]
-fn first<T: Copy>(ctx: &SkBuffContext) -> Option<T> {
+fn header<T: Copy>(ctx: &SkBuffContext, offset: usize) -> Option<T> {
+    match offset {
+        V4 => at::<V4, T>(ctx),
+        V6 => at::<V6, T>(ctx),
+        _ => ctx.load(offset).ok(),
+    }
+}
+
+/// Part of the packet: where it lies, if that is in what the socket buffer begins with, as headers do; or else by
+/// the helper that finds all of a packet.
+#[inline(always)]
+fn at<const OFFSET: usize, T: Copy>(ctx: &SkBuffContext) -> Option<T> {
     let skb = ctx.skb.skb;
     // SAFETY: the verifier checks each access to the context.
     let (data, end) = unsafe { ((*skb).data as usize, (*skb).data_end as usize) };
-    if data + size_of::<T>() > end {
-        return ctx.load(0).ok();
+    if data + OFFSET + size_of::<T>() > end {
+        return ctx.load(OFFSET).ok();
     }
-    // SAFETY: the verifier knows that the packet is that long. Headers lie at multiples of four bytes.
-    Some(unsafe { (data as *const T).read() })
+    // SAFETY: the verifier knows that the packet is that long. Addresses and ports lie at multiples of their sizes.
+    Some(unsafe { ((data + OFFSET) as *const T).read() })
 }
 
 #[inline(always)]
 fn v4(ctx: &SkBuffContext) -> Option<Packet> {
-    let [first, _, third, from, to] = first::<[u32; 5]>(ctx)?;
+    let [first, _, third, from, to] = at::<0, [u32; 5]>(ctx)?;
     let words = usize::from(first.to_ne_bytes()[0] & 15);
     let mut packet = Packet {
         from: Address::v4(from),
@@ -171,9 +180,9 @@ fn is_source_routed(ctx: &SkBuffContext, end: usize) -> bool {
 
 #[inline(always)]
 fn v6(ctx: &SkBuffContext) -> Option<Packet> {
-    let words = first::<[u32; 10]>(ctx)?;
+    let words = at::<0, [u32; 10]>(ctx)?;
     let mut next = u16::from(words[1].to_ne_bytes()[2]);
-    let mut offset = 40;
+    let mut offset = V6;
     if next == HOP_BY_HOP {
         let [following, length] = ctx.load::<[u8; 2]>(offset).ok()?;
         next = u16::from(following);

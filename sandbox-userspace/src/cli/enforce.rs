@@ -162,7 +162,7 @@ fn names_stay(set: Option<OsString>) -> Result<Option<u64>, RunError> {
     let Some(set) = set else { return Ok(None) };
     let seconds = set.to_str().and_then(|seconds| seconds.parse().ok());
     seconds.map(Some).ok_or_else(|| RunError::Enforce {
-        message: format!("{NAMES_STAY} is {set:?}: that is no number of seconds"),
+        message: format!("{NAMES_STAY} is \"{}\": that is no number of seconds", set.display()),
         help: Some(format!("set {NAMES_STAY} to a whole number, or unset it")),
     })
 }

@@ -136,7 +136,7 @@ impl Follower {
                     _ => Ok(()),
                 };
                 // Before it is told that the policy is in force.
-                let changed = changed.map_err(|error| self.close_names(guard, error));
+                let changed = changed.map_err(|error| self.close_names(guard, &error));
                 let text = live.keep(next, &self.policy.rules);
                 Some(match changed {
                     Ok(()) => Told::Info(text),
@@ -152,7 +152,7 @@ impl Follower {
     }
 
     /// Closes what names had opened by rules that are no more, where the resolver did not; what to say of that.
-    fn close_names(&self, guard: &mut dyn Guard, error: String) -> String {
+    fn close_names(&self, guard: &mut dyn Guard, error: &str) -> String {
         let entries = self.policy.names.iter().flat_map(|layer| &layer.entries);
         match guard.keep_names(&entries.map(|entry| entry.rule).collect()) {
             Ok(()) => format!("{error}; what it had opened is closed until it is asked for again"),

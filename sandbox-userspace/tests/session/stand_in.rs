@@ -196,6 +196,10 @@ impl Guard for Log {
         Ok(())
     }
 
+    fn keep_names(&mut self, _: &std::collections::HashSet<u32>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn lost(&self) -> Result<u64, EngineError> {
         Ok(0)
     }

@@ -1,5 +1,6 @@
 //! What must be reached.
 
+use sandbox_benches::report::{FEW_NETWORKS, MANY_NETWORKS};
 use sandbox_benches::{Operation, Policy, Row, Who};
 use serde::Serialize;
 
@@ -27,6 +28,12 @@ const fn row(operation: Operation) -> Row {
 const fn open(depth: u32, policy: Policy) -> Row {
     Row { operation: Operation::Open { depth }, policy }
 }
+
+const fn networks(operation: Operation, count: u32) -> Row {
+    Row { operation, policy: Policy::Prefixes(count) }
+}
+
+const NETWORKS_ALIKE: Demand = Demand::Like(networks(Operation::TcpConnect, FEW_NETWORKS), 5.0);
 
 const DEFAULT: Policy = Policy::Default;
 const FEW: Policy = Policy::Rules(10);
@@ -66,6 +73,7 @@ const GOALS: &[(Row, Who, Demand)] = &[
     (row(Operation::Getppid), Who::Bystander, Demand::Nothing),
     (row(Operation::ForkExec), Who::Member, Demand::Percent(1.0)),
     (row(Operation::TcpConnect), Who::Member, Demand::Percent(2.5)),
+    (networks(Operation::TcpConnect, MANY_NETWORKS), Who::Member, NETWORKS_ALIKE),
 ];
 
 /// A goal and how far it was reached.
