@@ -182,21 +182,35 @@ const NETWORK: &[(&str, &str)] = &[
     ("A78", "Ping sockets"),
     ("A79", "Packets below IP"),
     ("A80", "Sockets to other virtual machines"),
+    ("A81", "Unix sockets by path and by abstract name"),
     ("A82", "Connecting by io_uring"),
     ("A83", "Sockets that others made, and packets that take another way"),
 ];
 
 const REACHES: &[(&str, &str)] = &[
+    ("D3.46", "A program that pays no attention to a proxy"),
+    ("D3.47", "A setting makes enforcement do nothing"),
     ("D3.48", "The IPv6 address of a host whose IPv4 address is listed"),
     ("D3.50", "Fast open"),
+    ("D3.51", "Multipath TCP: connecting and binding"),
     ("D3.52", "SCTP in three ways"),
     ("D3.54", "Raw, packet, vsock, crypto and netlink sockets; every family"),
     ("D3.55", "The same from a 32-bit entry"),
     ("D3.56", "A socket from outside"),
     ("D3.58", "Names as a way out: a question about a name that carries data"),
     ("D3.59", "Another name server than the machine's, by UDP, TCP and IPv6"),
+    ("D3.61", "The addresses of a name change while the session runs"),
+    ("D3.63", "A relay of the agent's own carries the traffic"),
+    ("D3.64", "HTTP and HTTPS alike"),
     ("D3.65", "Services of the machine at loopback"),
     ("D3.66", "A connection from outside"),
+    ("D3.67", "A session that only reports stops nothing"),
+    ("D4.68", "The sockets of docker, podman, containerd and libvirt"),
+    ("D4.69", "systemd and its manager of the user act for the agent"),
+    ("D4.70", "A service of D-Bus reads a file for the agent"),
+    ("D4.72", "The agents of ssh and gpg, by path"),
+    ("D4.73", "Datagrams to unix sockets, by path and abstract name, without connecting"),
+    ("D4.76", "What runs later: cron, timers, autostart, start-up files of shells"),
 ];
 
 const WORK: &[(&str, &str)] = &[
@@ -215,6 +229,7 @@ pub(super) const UNTESTED: &[(&str, &str)] = &[
         "A55",
         "no verdict is a signal: every refusal is an error of the system call, and nothing changed",
     ),
+    ("D3.63", "what a relay connects to is connected to as by any other member: A65 to A83"),
     ("D6.97", "there are no packages yet; each start proves itself before the agent runs"),
     ("D6.102", "this document and its test on the host"),
 ];

@@ -87,6 +87,9 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         listen::ROWS,
         names::ROWS,
         sockets::ROWS,
+        unix::ROWS,
+        names_world::ROWS,
+        layers::ROWS,
         crate::differential::ROWS,
         crate::race::ROWS,
     ]

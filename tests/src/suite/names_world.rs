@@ -17,6 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub(super) const ROWS: &[(&str, &str)] = &[("D3.61", "names::addresses_change_and_expire")];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("names::a_name_server_that_is_slow_or_gone_is_an_error_soon", slow),

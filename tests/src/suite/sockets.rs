@@ -17,6 +17,7 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A79", "sockets::raw_packet_and_unknown_kinds_are_refused"),
     ("A80", "sockets::raw_packet_and_unknown_kinds_are_refused"),
     ("A83", "sockets::inherited_streams_reach_nothing_else"),
+    ("D3.51", "sockets::every_kind_in_every_way"),
     ("D3.52", "sockets::every_kind_in_every_way"),
     ("D3.54", "sockets::every_kind_in_every_way"),
     ("D3.55", "sockets::every_kind_in_every_way"),

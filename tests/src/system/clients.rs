@@ -13,6 +13,11 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+pub(super) const ROWS: &[(&str, &str)] = &[
+    ("D3.46", "network::names_with_everyday_programs"),
+    ("D3.64", "network::names_with_everyday_programs"),
+];
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![trial("network::names_with_everyday_programs", everyday)]
 }

@@ -14,6 +14,7 @@ use std::process::Command;
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A1", "manager::of_the_user_does_not_act_for_a_member"),
     ("A4", "manager::of_the_user_does_not_act_for_a_member"),
+    ("D4.69", "manager::of_the_user_does_not_act_for_a_member"),
     ("A6", "manager::of_the_user_does_not_act_for_a_member"),
 ];
 

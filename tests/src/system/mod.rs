@@ -30,6 +30,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         manager::ROWS,
         nested::ROWS,
         selftest::ROWS,
+        clients::ROWS,
     ]
     .concat()
 }

@@ -11,6 +11,7 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("A60", "persistence::nothing_is_left_to_be_run"),
     ("D2.34", "persistence::nothing_is_left_to_be_run"),
     ("D2.39", "persistence::nothing_is_left_to_be_run"),
+    ("D4.76", "persistence::nothing_is_left_to_be_run"),
     ("D7.105", "persistence::git_goes_on_without_its_configuration"),
 ];
 
