@@ -84,17 +84,33 @@ fn serve(servers: Vec<SocketAddr>) -> SocketAddr {
     address
 }
 
-fn time(socket: &std::net::UdpSocket, name: &str) -> Duration {
+fn question(name: &str) -> Vec<u8> {
     let mut question = Message::query();
     question.metadata.recursion_desired = true;
     question.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
-    let (bytes, mut buffer) = (question.to_vec().unwrap(), [0; 4096]);
+    question.to_vec().unwrap()
+}
+
+fn time(socket: &std::net::UdpSocket, name: &str) -> Duration {
+    let (bytes, mut buffer) = (question(name), [0; 4096]);
     let begun = Instant::now();
     socket.send(&bytes).unwrap();
     let length = socket.recv(&mut buffer).unwrap();
     let taken = begun.elapsed();
     assert_eq!(Message::from_vec(&buffer[..length]).unwrap().answers.len(), 1, "{name}");
     taken
+}
+
+/// Until the second answer, which is the one that musl takes.
+fn refusal(socket: &std::net::UdpSocket, name: &str) -> Duration {
+    let (bytes, mut buffer) = (question(name), [0; 4096]);
+    let begun = Instant::now();
+    socket.send(&bytes).unwrap();
+    for _ in 0..2 {
+        let length = socket.recv(&mut buffer).unwrap();
+        assert!(Message::from_vec(&buffer[..length]).unwrap().answers.is_empty(), "{name}");
+    }
+    begun.elapsed()
 }
 
 fn median(mut times: Vec<i128>) -> i128 {
@@ -126,4 +142,18 @@ fn a_question_takes_little_longer_than_upstream() {
         );
         assert!(added <= i128::try_from(MOST.as_micros()).unwrap(), "{what}");
     }
+}
+
+#[test]
+#[ignore = "measures time"]
+fn a_forbidden_name_is_refused_at_once() {
+    let through = loopback();
+    // Nobody is there to be asked, and nobody is.
+    through.connect(serve(vec![SocketAddr::from(([192, 0, 2, 1], 53))])).unwrap();
+    let mut times: Vec<Duration> =
+        (0..PAIRS).map(|number| refusal(&through, &format!("n{number}.example.net."))).collect();
+    times.sort_unstable();
+    let (median, last) = (times[PAIRS / 2], times[PAIRS - 1]);
+    eprintln!("another name is refused after {median:?}, the last of {PAIRS} after {last:?}");
+    assert!(median < Duration::from_millis(100));
 }
