@@ -141,13 +141,14 @@ pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome 
     }
 }
 
-/// Nobody listens to what comes of it.
+/// Nobody listens to what comes of it. Some hundred times a second, as a siege.
 pub(super) fn hammer(address: SocketAddr, threads: u8) -> Value {
     for _ in 0..threads {
         std::thread::spawn(move || {
             loop {
                 let _ = udp(address, UdpWay::Sendto);
                 let _ = udp(address, UdpWay::Connect);
+                std::thread::sleep(PAUSE / 4);
             }
         });
     }

@@ -199,7 +199,7 @@ pub(crate) enum Operation {
         address: SocketAddr,
         way: UdpWay,
     },
-    /// Asks for the address at full speed, in threads that end with the process.
+    /// Asks for the address again and again, in threads that end with the process.
     Hammer {
         address: SocketAddr,
         threads: u8,

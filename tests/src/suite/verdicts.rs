@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use std::path::{Path, PathBuf};
 
 /// How often the policy changes beneath members that ask without a pause.
-const CHANGES: usize = 5;
+const CHANGES: usize = 3;
 /// How often two sessions take turns.
 const TURNS: usize = 6;
 
@@ -36,6 +36,7 @@ fn changes() -> anyhow::Result<()> {
     let service = Service::new(V4)?;
     let address = service.address;
     let rule = address.to_string();
+    let tcp = Operation::Tcp { address };
     let mut session = Session::start(&ground, &Policy::preset().connect(&rule))?;
     let id = session.id()?;
     let papers = ground.papers("policies");
@@ -46,7 +47,8 @@ fn changes() -> anyhow::Result<()> {
         Ok(())
     };
     let set = |policy: &str| does(&["policy", "set", "--session", &id, policy]);
-    for (change, policy) in [&open, &closed, &open, &closed].into_iter().enumerate() {
+    must_arrive(&mut session, "before any change", &tcp, &service)?;
+    for (change, policy) in [&closed, &open, &closed].into_iter().enumerate() {
         set(policy)?;
         for (name, protocol, operation) in ways(address) {
             let name = format!("{name}, change {change}");
@@ -58,9 +60,8 @@ fn changes() -> anyhow::Result<()> {
             }
         }
     }
-    let tcp = Operation::Tcp { address };
     let denial = refusal(&service, "tcp");
-    for turn in 0..3 {
+    for turn in 0..2 {
         does(&["grant", "--session", &id, "connect", &rule])?;
         must_arrive(&mut session, &format!("granted, {turn}"), &tcp, &service)?;
         does(&["revoke", "--session", &id, "connect", &rule])?;
