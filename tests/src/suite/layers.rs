@@ -1,6 +1,5 @@
 //! Layers of policy: nobody goes beyond the administrator's, and no session writes any of them.
 
-use super::network::{Service, V4, must_arrive, ways};
 use crate::harness::{
     Denial, Ground, Policy, Runner, Session, Traces, Why, eventually, key, trial, verb, write,
 };
@@ -10,8 +9,6 @@ use libtest_mimic::Trial;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
-
-pub(super) const ROWS: &[(&str, &str)] = &[("D3.67", "layers::variables_and_reports")];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -270,10 +267,6 @@ fn variables() -> anyhow::Result<()> {
     if eventually(Duration::from_secs(10), audited).is_none() {
         let events = session.events().tail(5);
         session.problem(format!("no event tells of what was let pass\n{events}"));
-    }
-    let service = Service::new(V4)?;
-    for (name, _, operation) in ways(service.address) {
-        must_arrive(&mut session, &format!("{name}, reported only"), &operation, &service)?;
     }
     session.finish()?;
 
