@@ -14,6 +14,7 @@ pub(crate) const MACHINE: &[Need] =
 pub(crate) const KERNELS: &[Need] =
     &[("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("depmod", "kmod"), ("xz", "xz-utils")];
 pub(crate) const DISKS: &[Need] = &[("mke2fs", "e2fsprogs"), ("mkfs.btrfs", "btrfs-progs")];
+pub(crate) const POLICY: &[Need] = &[("checkpolicy", "checkpolicy")];
 pub(crate) const IMAGE: &[Need] = &[("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs")];
 
 /// Installs what is missing where we may, otherwise says what to install.

@@ -26,6 +26,12 @@ const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdo
 /// The tests for a kernel on which the second way would not hold, see `kernel::preemption`.
 const REFUSAL: &str = "preemption::";
 
+/// Machines of their own for a few tests: what is said of them, their kernel's parameters, the tests' names.
+const WORLDS: [(&str, &str, &str); 2] = [
+    (" locked down", "lockdown=confidentiality", "locked_at_boot::"),
+    (" with SELinux", "lsm=landlock,lockdown,yama,selinux,bpf selinux=1", "selinux::"),
+];
+
 /// A suite takes minutes where processors are emulated.
 const TIMEOUT: u64 = 3000;
 
@@ -137,6 +143,22 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
                 }
             }
         }
+        for series in args.kernels.iter().filter(|_| suite == Suite::Kernel) {
+            for (name, cmdline, tests) in WORLDS {
+                // A filter is for these only where it names one.
+                let wanted = args.filter.as_deref().unwrap_or(tests);
+                if !wanted.starts_with(tests) {
+                    continue;
+                }
+                match Job::prepare(suite, series, &(name, cmdline), Some(wanted), args) {
+                    Ok(job) => jobs.push(job),
+                    Err(error) => {
+                        let run = format!("{} on {series}{name}", suite.program());
+                        tally.skip(&run, &format!("no machine: {error:#}"));
+                    }
+                }
+            }
+        }
         if jobs.len() == before {
             tally.broken(suite.program(), "no kernel at all could be had to run it with");
         }
@@ -191,6 +213,21 @@ fn disks() -> Result<Vec<Copied>> {
     ])
 }
 
+/// The policy of the machine with `SELinux`.
+fn selinux() -> Result<Copied> {
+    packages::ensure(packages::POLICY)?;
+    let (name, source) = ("selinux.policy", "tests/src/suite/selinux.conf");
+    let host = Path::new("target/vm").join(name);
+    fs::create_dir_all("target/vm").context("making target/vm")?;
+    let new = host.with_extension(std::process::id().to_string());
+    let program = find("checkpolicy").context("no checkpolicy")?;
+    // Of a version that all kernels read.
+    let arguments = ["-c", "31", "-U", "allow", "-o"];
+    run(Command::new(program).args(arguments).arg(&new).arg(build::workspace().join(source)))?;
+    fs::rename(&new, &host).with_context(|| format!("making {}", host.display()))?;
+    Ok(Copied { host, guest: Path::new("/var").join(name) })
+}
+
 fn disk(name: &str, bytes: u64, program: &str, arguments: &[&str]) -> Result<Copied> {
     let host = Path::new("target/vm").join(name);
     if !host.exists() {
@@ -229,8 +266,12 @@ impl Job {
         let program = suite.program();
         let command = std::iter::once(program).chain(filter);
         let is_kernel = suite == Suite::Kernel;
+        let mut copies = if is_kernel { disks()? } else { Vec::new() };
+        if way.1.contains("selinux") {
+            copies.push(selinux()?);
+        }
         let machine = Machine {
-            copies: if is_kernel { disks()? } else { Vec::new() },
+            copies,
             modules: if is_kernel { vec!["btrfs".to_owned()] } else { Vec::new() },
             command: command.map(Into::into).collect(),
             timeout: Duration::from_secs(args.timeout),

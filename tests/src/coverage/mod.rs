@@ -1,11 +1,13 @@
 //! `docs/coverage.md`: which test tries which way around the rules.
 
+mod identity;
 mod subjects;
 
+use identity::{Tried, Who};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use subjects::{GROUPS, UNTESTED};
+use subjects::{GROUPS, TWOFOLD, UNTESTED};
 
 const HEAD: &str = "\
 # Coverage
@@ -15,7 +17,8 @@ Which test tries which way around the rules and out of the session, and which ca
 where a test that is named here does not exist, and where a row has neither a test nor a reason.
 
 `T NAME` is a test of the kernel suite (`cargo xtask test kernel NAME`), `S NAME` one of the suite of
-everyday programs (`cargo xtask test system NAME`).
+everyday programs (`cargo xtask test system NAME`). What is about leaving, about the sandbox itself and about its
+start is tried by agents that are root, and by those of an ordinary user.
 ";
 
 /// Row and test of both suites, the test as the document shows it.
@@ -27,9 +30,13 @@ fn rows() -> BTreeSet<(&'static str, String)> {
 
 /// The text of the document.
 fn document() -> String {
-    let rows = rows();
+    let (rows, tried) = (rows(), Tried::new());
     let mut text = HEAD.to_owned();
     for (heading, group) in GROUPS {
+        if TWOFOLD.contains(heading) {
+            twofold(&mut text, heading, group, &tried);
+            continue;
+        }
         let _ = write!(text, "\n## {heading}\n\n| row | what | tried by |\n|---|---|---|\n");
         for (id, what) in *group {
             let tests: Vec<&str> =
@@ -43,6 +50,16 @@ fn document() -> String {
         }
     }
     text
+}
+
+/// A group with a column for either whose agents try it.
+fn twofold(text: &mut String, heading: &str, group: &[(&str, &str)], tried: &Tried) {
+    let columns = "| row | what | as root | as an ordinary user |\n|---|---|---|---|";
+    let _ = write!(text, "\n## {heading}\n\n{columns}\n");
+    for (id, what) in group {
+        let [root, ordinary] = [Who::Root, Who::Ordinary].map(|who| tried.shown(id, who));
+        let _ = writeln!(text, "| {id} | {what} | {root} | {ordinary} |");
+    }
 }
 
 /// `kernel-tests coverage` prints the document.

@@ -17,6 +17,21 @@ pub(super) const GROUPS: &[Group] = &[
     ("Cases: what must keep working", WORK),
 ];
 
+/// Groups whose rows are tried as root and as an ordinary user.
+pub(super) const TWOFOLD: &[&str] = &[
+    "Leaving the session, or never being in it",
+    "The sandbox itself and the kernel",
+    "Cases: leaving, killing, blinding",
+    "Cases: start, platforms, honesty",
+];
+
+/// The rows of those groups.
+#[cfg(test)]
+pub(super) fn twofold() -> impl Iterator<Item = &'static str> {
+    let groups = GROUPS.iter().filter(|(heading, _)| TWOFOLD.contains(heading));
+    groups.flat_map(|(_, group)| group.iter().map(|(id, _)| *id))
+}
+
 const PATHS: &[(&str, &str)] = &[
     (
         "A13",

@@ -1,6 +1,7 @@
 //! What an event about a denial must say.
 
 use super::policy::Rule;
+use super::who::is_root;
 use crate::probe::Place;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -142,6 +143,11 @@ impl Denial {
     /// The kernel itself may refuse, which no event tells.
     pub(crate) fn perhaps_untold(self) -> Self {
         Self { told: false, ..self }
+    }
+
+    /// Where the test is about an ordinary user, the kernel asks nobody: the file's mode or owner refuses.
+    pub(crate) fn told_to_root(self) -> Self {
+        Self { told: self.told && is_root(), ..self }
     }
 
     pub(crate) fn error(self, errno: i32) -> Self {

@@ -1,5 +1,6 @@
 //! Where a test plays: a workspace, and a place outside it in the same file system.
 
+use super::who::{give, home};
 use crate::probe::Place;
 use anyhow::Context as _;
 use std::cell::{Cell, RefCell};
@@ -13,14 +14,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Home of the administrator, who runs the sessions unless a test says otherwise.
 pub(crate) const HOME: &str = "/root";
 
-/// The private key that nobody may read; made if the machine has none.
+/// The private key that nobody may read, of whom the test is about; made if there is none.
 pub(crate) fn key() -> anyhow::Result<Place> {
-    let directory = Path::new(HOME).join(".ssh");
+    let directory = Path::new(home()).join(".ssh");
     fs::create_dir_all(&directory).context("making ~/.ssh")?;
     let key = directory.join("id_ed25519");
     if !key.exists() {
         fs::write(&key, "PRIVATE KEY").context("writing the private key")?;
     }
+    give(&directory)?;
+    give(&key)?;
     Ok(key.into())
 }
 
@@ -34,7 +37,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(name: &str) -> anyhow::Result<Self> {
-        Self::beneath(Path::new(HOME), name)
+        Self::beneath(Path::new(home()), name)
     }
 
     pub(crate) fn beneath(parent: &Path, name: &str) -> anyhow::Result<Self> {
@@ -43,6 +46,7 @@ impl Ground {
         let root = parent.join("ground").join(format!("{name}-{}-{number}", std::process::id()));
         for part in ["workspace", "outside"] {
             fs::create_dir_all(root.join(part)).context("making the test's directories")?;
+            give(root.join(part))?;
         }
         Ok(Self { root, count: Cell::new(0), mounts: RefCell::default() })
     }
@@ -81,6 +85,7 @@ impl Ground {
     pub(crate) fn directory(&self, parent: &Place) -> anyhow::Result<Place> {
         let directory = self.fresh(parent, "directory");
         fs::create_dir(&directory).with_context(|| format!("mkdir {directory}"))?;
+        give(&directory)?;
         Ok(directory)
     }
 
@@ -117,6 +122,7 @@ impl Ground {
     pub(crate) fn symlink(&self, target: &Place, parent: &Place) -> anyhow::Result<Place> {
         let at = self.fresh(parent, "link");
         std::os::unix::fs::symlink(target, &at).with_context(|| format!("symlink {at}"))?;
+        give(&at)?;
         Ok(at)
     }
 }
@@ -134,9 +140,10 @@ impl Drop for Ground {
     }
 }
 
-/// Writes a file whose parent exists.
+/// Writes a file of whom the test is about; its parent exists.
 pub(crate) fn write(file: &Place, text: &str) -> anyhow::Result<()> {
-    fs::write(file, text).with_context(|| format!("writing {file}"))
+    fs::write(file, text).with_context(|| format!("writing {file}"))?;
+    give(file)
 }
 
 /// Everything beneath a directory: names, types, modes, owners, sizes, contents, and when any of it

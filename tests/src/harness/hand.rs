@@ -59,8 +59,9 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
+    /// A process of whom the test is about.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        Self::of_user(0)
+        Self::of_user(super::uid())
     }
 
     /// A process of this user.

@@ -13,6 +13,7 @@ mod session;
 mod tool;
 mod traces;
 mod upstream;
+mod who;
 mod wire;
 
 pub(crate) use attack::{
@@ -29,6 +30,7 @@ pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use tool::Tool;
 pub(crate) use traces::{Traces, cgroup_root, memory};
 pub(crate) use upstream::{Stands, Upstream};
+pub(crate) use who::{Lent, ORDINARY, both, dev, give, home, is_root, ordinary, uid};
 pub(crate) use wire::Wire;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -40,7 +42,10 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A test of the suite. Its error is the whole report, over several lines.
-pub(crate) fn trial(name: &str, test: fn() -> anyhow::Result<()>) -> Trial {
+pub(crate) fn trial(
+    name: &str,
+    test: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+) -> Trial {
     Trial::test(name, move || {
         engine::keep();
         test().map_err(|error| Failed::from(format!("{error:#}")))

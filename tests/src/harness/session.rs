@@ -5,6 +5,7 @@ use super::events::{Events, list};
 use super::ground::{Ground, HOME};
 use super::hand::{Finished, Hand, capture, wait};
 use super::policy::{Policy, Written};
+use super::who::{DEV, home, is_root};
 use super::{PATIENCE, eventually};
 use crate::probe::{Answer, Identity, Operation, Place};
 use anyhow::{Context as _, bail};
@@ -62,7 +63,7 @@ impl Runner {
             arguments: Vec::new(),
             variables: Vec::new(),
             program: sandbox(),
-            home: HOME.to_owned(),
+            home: home().to_owned(),
             stderr: None,
         })
     }
@@ -102,6 +103,7 @@ impl Runner {
             .arg("--events")
             .arg(&self.events_file)
             .arg("--quiet")
+            .args((!is_root()).then_some(["--user", DEV]).into_iter().flatten())
             .args(&self.arguments)
             .arg("--")
             .args(words)
@@ -307,7 +309,7 @@ impl Session {
         let (policy, rules) = (self.runner.policy.clone(), self.runner.written.rules.clone());
         let events = self.runner.events.clone();
         let right = |event: &Value| denial.faults(event, &policy, &rules).is_empty();
-        let patience = Duration::from_secs(10);
+        let patience = Duration::from_secs(30);
         if eventually(patience, || events.denials_of(pid).iter().any(right).then_some(())).is_some()
         {
             return;
@@ -318,6 +320,10 @@ impl Session {
                 "{name}: refused, but no event of pid {pid} tells\n{}",
                 self.papers()
             ));
+        }
+        // It may have come just now.
+        if found.iter().any(right) {
+            return;
         }
         for event in found {
             let faults = denial.faults(&event, &policy, &rules).join("; ");

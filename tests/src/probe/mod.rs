@@ -86,7 +86,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         },
         O::FsMounted { kind, options } => process::fs_mounted(kind, options),
         O::Unmount { path, lazy } => process::unmount(path, *lazy),
-        O::Siege { path, address, stop } => network::siege(path, *address, stop),
+        O::Siege { path, address, stop, pause } => network::siege(path, *address, stop, *pause),
         O::Run { words } => process::run(words),
         O::Other { whom, act } => outsider::act(*whom, act),
         O::Reach { surface } => surface::reach(surface),

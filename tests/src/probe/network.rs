@@ -4,7 +4,7 @@ use super::files::{checked, owned};
 use super::{Failure, Outcome, Place, Stage, UdpWay};
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -119,25 +119,22 @@ pub(super) fn tcp_across(address: SocketAddr, until: &Place) -> Outcome {
     rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
 }
 
-/// Between two tries of a siege.
+/// Between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The last refusal is the outcome where every try was refused; else how many were not. Some hundred tries a
-/// second: each is told, and whoever listens keeps what it hears in memory.
-pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place) -> Outcome {
-    let (mut through, mut refused) = (0u32, None);
-    while refused.is_none() || !stop.path().exists() {
+pub(super) fn siege(path: &Place, address: SocketAddr, stop: &Place, pause: u64) -> Outcome {
+    let (mut refused, mut through) = (0_u64, 0_u64);
+    loop {
         for tried in [super::files::open(path, libc::O_RDONLY), tcp(address)] {
             match tried {
-                Ok(_) => through += 1,
-                Err(failure) => refused = Some(failure),
+                Err(Failure { errno: Errno::ACCESS | Errno::PERM, .. }) => refused += 1,
+                _ => through += 1,
             }
         }
-        std::thread::sleep(PAUSE);
-    }
-    match refused {
-        Some(failure) if through == 0 => Err(failure),
-        _ => Ok(through.into()),
+        if stop.path().exists() {
+            return Ok(json!({ "refused": refused, "through": through }));
+        }
+        std::thread::sleep(Duration::from_millis(pause));
     }
 }
 

@@ -384,12 +384,14 @@ pub(crate) enum Operation {
     Bomb {
         path: Place,
     },
-    /// Opens the path and connects to the address again and again, until `stop` exists; refused where
-    /// every try was. `data` is how often one was not.
+    /// Opens the path and connects to the address again and again with so many milliseconds in between, until
+    /// `stop` exists, but once at the least. `data` counts the tries that were `refused` and those that got
+    /// `through`, as does one that fails in another way than by a refusal.
     Siege {
         path: Place,
         address: SocketAddr,
         stop: Place,
+        pause: u64,
     },
     /// Runs a program with arguments; refused where its status is not 0.
     Run {

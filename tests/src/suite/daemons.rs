@@ -1,7 +1,7 @@
 //! Once in, never out: children, threads, daemons, and whoever was moved.
 
 use crate::harness::{
-    Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, cgroup_root, key, trial,
+    Bystander, Denial, Ground, PATIENCE, Policy, Session, Why, both, cgroup_root, key,
 };
 use crate::probe::{Operation, Place};
 use anyhow::Context as _;
@@ -18,11 +18,12 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("membership::children_threads_and_daemons_are_members", family),
-        trial("membership::moved_member_keeps_its_files_rules", moved_files),
-        trial("membership::moved_member_keeps_its_network_rules", moved_network),
-    ]
+    let twice = [
+        both("membership::children_threads_and_daemons_are_members", family),
+        both("membership::moved_member_keeps_its_files_rules", moved_files),
+        both("membership::moved_member_keeps_its_network_rules", moved_network),
+    ];
+    twice.into_iter().flatten().collect()
 }
 
 fn open(path: &Place) -> Operation {

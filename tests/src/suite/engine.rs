@@ -5,11 +5,11 @@ use crate::harness::{
     sandbox, trial, trial_without_engine, verb, wait,
 };
 use crate::probe::{Operation, Place};
+use crate::suite::siege::Siege;
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use rustix::fs::Mode;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -227,33 +227,6 @@ fn broken_build(to: &Path) -> anyhow::Result<()> {
     changed(to, b"Dual MIT/GPL\0", b"Unknown/None\0")
 }
 
-/// While `meanwhile` happens, the member tries a forbidden open and connect in a loop: none gets through.
-fn under_siege<T>(
-    ground: &Ground,
-    session: &mut Session,
-    meanwhile: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let stop = ground.outside().join("stop");
-    let (path, address) = (key()?, listener.local_addr()?);
-    let siege = Operation::Siege { path, address, stop: stop.clone() };
-    let (answer, done) = std::thread::scope(|scope| {
-        let member = scope.spawn(|| session.perform(&siege));
-        let done = meanwhile();
-        // Ends the loop whatever came of it.
-        let stopped = fs::write(stop.path(), "");
-        (member.join(), done.and_then(|done| stopped.map(|()| done).map_err(Into::into)))
-    });
-    let done = done?;
-    let answer = answer.map_err(|_| anyhow::anyhow!("the siege panicked"))??;
-    let refused = [libc::EACCES, libc::EPERM].contains(&answer.errno);
-    ensure!(refused, "some of the siege got through: {answer}");
-    ensure!(listener.accept().is_err(), "a connection arrived");
-    fs::remove_file(stop.path())?;
-    Ok(done)
-}
-
 /// An upgrade under attack: the next build loads beside, and either enforces its own sessions until the last
 /// of them has ended. One that cannot be loaded changes nothing.
 fn builds() -> anyhow::Result<()> {
@@ -264,7 +237,8 @@ fn builds() -> anyhow::Result<()> {
     broken_build(&broken)?;
     let mut first = Runner::named(&ground, &Policy::preset(), "first")?.open()?;
     let one = Traces::now()?;
-    let mut second = under_siege(&ground, &mut first, || {
+    let siege = Siege::new(&ground)?;
+    let mut second = siege.heard(&mut first, || {
         let failing = Runner::named(&ground, &Policy::preset(), "failing")?.with_program(&broken);
         let failed = failing.probe(&["exit", "0"], "")?;
         ensure!(failed.code() == Some(125), "the broken build runs: {}", failed.report());
@@ -293,7 +267,7 @@ fn builds() -> anyhow::Result<()> {
     let answer = second.perform(&open(&key()?))?;
     ensure!(answer.errno == libc::EACCES, "the orphan of another build reads the key: {answer}");
     // One of the two is dropped while the other is attacked.
-    under_siege(&ground, &mut first, || {
+    siege.heard(&mut first, || {
         let ended = verb(&ground.papers("end"), &["sessions", "end", &id])?;
         ensure!(ended.status.success(), "{}", ended.report());
         ensure!(engine()? == own, "the other build's engine stays without sessions");

@@ -2,8 +2,8 @@
 //! everything, programs that no file holds, borrowed credentials.
 
 use crate::harness::{
-    Bystander, Denial, Ground, HOME, Policy, Session, Why, difference, engines, key, snapshot,
-    trial, write,
+    Bystander, Denial, Ground, HOME, Policy, Session, Why, both, difference, engines, give, key,
+    snapshot, trial, write,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
@@ -20,15 +20,16 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let twice = [both("guards::own_files_are_out_of_reach", own_files)];
+    let once = [
         trial("guards::core_dump_leaves_nothing_outside", core_dump),
         trial("guards::the_keeper_shows_little", keeper),
-        trial("guards::own_files_are_out_of_reach", own_files),
         trial("guards::deletion_stops_at_the_border", deletion),
         trial("guards::hidden_directory_takes_nothing", hidden),
         trial("guards::program_in_memory_is_a_member", memory),
         trial("guards::no_other_credentials_through_io_uring", personality),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 const PATTERN: &str = "/proc/sys/kernel/core_pattern";
@@ -115,6 +116,9 @@ fn own_files() -> anyhow::Result<()> {
     let engine = engines().pop().context("no engine is pinned")?;
     let pins = Place::from(engine);
     let own = |text: String| Why::Above("sandbox", "files.write.deny", text);
+    for path in [papers.clone(), papers.join("policy.toml"), papers.join("events.jsonl")] {
+        give(path)?;
+    }
     for (name, why) in [
         ("policy.toml", own(papers.join("policy.toml").to_string())),
         ("events.jsonl", Why::Default),
@@ -133,9 +137,10 @@ fn own_files() -> anyhow::Result<()> {
     session.refused("another policy over the policy", &over, &denial)?;
     let pin = pins.join("links/file_open");
     ensure!(pin.path().exists(), "no pin at {pin}");
-    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin);
+    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin).told_to_root();
     session.refused("a pin", &Operation::Unlink { path: pin.clone() }, &denial)?;
     let denial = Denial::by(&["path_rename"]).because(Why::Reason(&["default", "rule"]));
+    let denial = denial.told_to_root();
     let away = Operation::Rename { from: pin.clone(), to: pins.join("links/away"), flags: 0 };
     session.refused("a pin renamed", &away, &denial)?;
     ensure!(pin.path().exists(), "the pin is gone");
@@ -148,7 +153,8 @@ fn own_files() -> anyhow::Result<()> {
             let denial = Denial::by(&["path_mknod"])
                 .access("create")
                 .path(&made)
-                .because(own("/run/sandbox".to_owned()));
+                .because(own("/run/sandbox".to_owned()))
+                .told_to_root();
             session.refused("the state", &Operation::Create { path: made }, &denial)?;
         }
     }

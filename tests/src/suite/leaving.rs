@@ -1,8 +1,8 @@
 //! Ways out of the session, and its off switches.
 
 use crate::harness::{
-    Bystander, Denial, Ground, Policy, Session, Why, cgroup_root, engines, key, probe_words,
-    sandbox, trial,
+    Bystander, Denial, Ground, Policy, Session, Why, both, cgroup_root, engines, give, key,
+    probe_words, sandbox,
 };
 use crate::probe::{Operation, Place};
 use crate::suite::daemons::{Make, each_is_refused_the_key};
@@ -34,14 +34,15 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("leaving::child_cgroup", child),
-        trial("leaving::other_hierarchies", hierarchies),
-        trial("leaving::disguises", disguises),
-        trial("leaving::flood", flood),
-        trial("leaving::off_switches", switches),
-        trial("leaving::wide_policy", wide),
-    ]
+    let twice = [
+        both("leaving::child_cgroup", child),
+        both("leaving::other_hierarchies", hierarchies),
+        both("leaving::disguises", disguises),
+        both("leaving::flood", flood),
+        both("leaving::off_switches", switches),
+        both("leaving::wide_policy", wide),
+    ];
+    twice.into_iter().flatten().collect()
 }
 
 fn open(path: &Place) -> Operation {
@@ -92,6 +93,14 @@ fn hierarchies() -> anyhow::Result<()> {
     let _mounted = Mounted(at.path().to_owned());
     let elsewhere = at.join("elsewhere");
     std::fs::create_dir(elsewhere.path())?;
+    let names = ["tasks", "cgroup.procs", "release_agent", "notify_on_release"];
+    for path in names.map(|name| at.join(name)).into_iter().chain([
+        elsewhere.join("tasks"),
+        elsewhere.join("cgroup.procs"),
+        at.clone(),
+    ]) {
+        give(path)?;
+    }
     let key = key()?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     let mut bystander = Bystander::new()?;
@@ -205,7 +214,7 @@ fn switches() -> anyhow::Result<()> {
     let path: Place = "/run/sandbox/lock".into();
     let text = "/run/sandbox".to_owned();
     let why = Why::Above("sandbox", "files.write.deny", text);
-    let denial = Denial::by(&["file_open"]).access("write").because(why);
+    let denial = Denial::by(&["file_open"]).access("write").because(why).told_to_root();
     let lock = Operation::Open { path, flags: libc::O_RDWR };
     session.refused("the lock", &lock, &denial)?;
     session.finish()
@@ -229,19 +238,21 @@ fn wide() -> anyhow::Result<()> {
             continue;
         }
         let write = Operation::Open { path: path.clone(), flags: libc::O_WRONLY };
-        session.refused(&format!("write of {path}"), &write, &Denial::write(&path))?;
+        let denial = Denial::write(&path).told_to_root();
+        session.refused(&format!("write of {path}"), &write, &denial)?;
     }
     let made = cgroup.join("made");
-    let denial = Denial::by(&["path_mkdir"]).access("create").path(&made);
+    let denial = Denial::by(&["path_mkdir"]).access("create").path(&made).told_to_root();
     session.refused("mkdir of a cgroup", &Operation::Mkdir { path: made }, &denial)?;
     let pin = pins.join("links/file_open");
-    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin);
+    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin).told_to_root();
     session.refused("a pin", &Operation::Unlink { path: pin.clone() }, &denial)?;
     let away = Operation::Rename { from: pin.clone(), to: pins.join("links/away"), flags: 0 };
-    session.refused("a pin renamed", &away, &Denial::by(&["path_rename"]))?;
+    session.refused("a pin renamed", &away, &Denial::by(&["path_rename"]).told_to_root())?;
     ensure!(pin.path().exists(), "the pin is gone");
     let lock = Operation::Open { path: "/run/sandbox/lock".into(), flags: libc::O_RDWR };
     let denial = Denial::by(&["file_open"]).access("write").because(Why::Reason(&["rule"]));
+    let denial = denial.told_to_root();
     session.refused("the lock", &lock, &denial)?;
     let path = ground.absent(&ground.outside());
     session.allowed("a file outside", &Operation::Create { path })?;

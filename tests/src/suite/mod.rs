@@ -38,6 +38,8 @@ mod patterns;
 mod preemption;
 mod prerequisites;
 mod running;
+mod selinux;
+mod siege;
 mod sockets;
 mod subvolumes;
 mod superblocks;
@@ -78,6 +80,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         bad_input::ROWS,
         running::ROWS,
         orphans::ROWS,
+        siege::ROWS,
         outsiders::ROWS,
         lockdown::ROWS,
         surface::ROWS,
@@ -140,10 +143,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         daemons::trials(),
         running::trials(),
         orphans::trials(),
+        siege::trials(),
         bad_input::trials(),
         preemption::trials(),
         prerequisites::trials(),
         lsm::trials(),
+        selinux::trials(),
+        lockdown::trials_at_boot(),
         verifier::trials(),
         many::trials(),
         crate::differential::trials(),

@@ -2,8 +2,8 @@
 
 use super::{attributes, objects, writes};
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, HOME, Policy, Session, Why, difference, key,
-    member_is_refused, snapshot, trial,
+    Attack, Bystander, Denial, Ground, Policy, Session, Why, both, difference, home, is_root, key,
+    member_is_refused, snapshot,
 };
 use crate::probe::{Operation, Place};
 use anyhow::ensure;
@@ -21,10 +21,11 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("namespaces::attacks_from_inside", attacks),
-        trial("namespaces::mounts_of_a_member", mounts),
-    ]
+    let twice = [
+        both("namespaces::attacks_from_inside", attacks),
+        both("namespaces::mounts_of_a_member", mounts),
+    ];
+    twice.into_iter().flatten().collect()
 }
 
 /// An operation of root in a user namespace with binds.
@@ -49,12 +50,19 @@ const PRIVILEGED: [&str; 11] = [
     "chattr",
 ];
 
+/// Whether it takes none of that.
+pub(super) fn is_possible(attack: &Attack) -> bool {
+    !PRIVILEGED.iter().any(|word| attack.name.contains(word))
+}
+
 /// The attacks on files, each from a user namespace of its own.
 fn attacks() -> anyhow::Result<()> {
     let reads = Ground::new("namespace-reads")?;
     from_inside(&reads, objects::attacks(&reads)?)?;
     let writes = Ground::new("namespace-writes")?;
-    let attacks = [writes::attacks(&writes)?, attributes::attacks(&writes)?].concat();
+    // What attributes there are takes root to prepare.
+    let of_root = if is_root() { attributes::attacks(&writes)? } else { Vec::new() };
+    let attacks = [writes::attacks(&writes)?, of_root].concat();
     let before = snapshot(writes.outside().path())?;
     from_inside(&writes, attacks)?;
     let changes = difference(&before, &snapshot(writes.outside().path())?);
@@ -63,10 +71,9 @@ fn attacks() -> anyhow::Result<()> {
 }
 
 fn from_inside(ground: &Ground, attacks: Vec<Attack>) -> anyhow::Result<()> {
-    let possible = |attack: &Attack| !PRIVILEGED.iter().any(|word| attack.name.contains(word));
     let inside: Vec<Attack> = attacks
         .into_iter()
-        .filter(possible)
+        .filter(is_possible)
         .map(|Attack { name, operation, denial, twin }| {
             let (operation, twin) = (nested(&[], operation), nested(&[], twin));
             Attack { name, operation, denial, twin }
@@ -84,7 +91,7 @@ fn open(path: impl Into<Place>, flags: i32) -> Operation {
 
 fn mounts() -> anyhow::Result<()> {
     let ground = Ground::new("mounts")?;
-    let (key, keys) = (key()?, Place::from(HOME).join(".ssh"));
+    let (key, keys) = (key()?, Place::from(home()).join(".ssh"));
     let at = ground.directory(&ground.workspace())?;
     let file = ground.file(&ground.outside())?;
     let name = key.path().file_name().map(|name| name.to_string_lossy().into_owned());
@@ -172,13 +179,13 @@ fn own_procfs(session: &mut Session) -> anyhow::Result<()> {
             &open(format!("/proc/self/{name}"), libc::O_WRONLY),
         )?;
         let path = format!("/proc/1/{name}");
-        let denial = Denial::write(path.as_str());
+        let denial = Denial::write(path.as_str()).told_to_root();
         session.refused(&path, &open(path.as_str(), libc::O_WRONLY), &denial)?;
         let nested = nested(&[], open(path.as_str(), libc::O_WRONLY));
         session.refused(&path, &nested, &denial)?;
     }
     let path = "/proc/sys/kernel/core_pattern";
     let nested = nested(&[], open(path, libc::O_WRONLY));
-    session.refused(path, &nested, &Denial::write(path))?;
+    session.refused(path, &nested, &Denial::write(path).told_to_root())?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A verdict is taken on the object, never on the name by which it was reached.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, HOME, Policy, Session, Why, bystander_is_free, key,
+    Attack, Bystander, Denial, Ground, Policy, Session, Why, bystander_is_free, home, key,
     member_is_refused, trial, write,
 };
 use crate::probe::{Handle, Operation, Place};
@@ -109,7 +109,7 @@ pub(super) fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     key()?;
     let twins = ground.directory(&ground.workspace())?;
     write(&twins.join(NAME), "harmless")?;
-    let keys = Place::from(HOME).join(".ssh");
+    let keys = Place::from(home()).join(".ssh");
     let mut reads = Reads { ground, keys, twins, attacks: Vec::new() };
     by_other_names(&mut reads)?;
     by_other_roots(&mut reads)?;
@@ -163,7 +163,7 @@ fn last(path: &Place) -> anyhow::Result<String> {
 }
 
 fn by_other_roots(reads: &mut Reads<'_>) -> anyhow::Result<()> {
-    let home = Place::from(HOME);
+    let above = Place::from(home());
     let chrooted = |root: &Place, path: String| Operation::Chroot {
         root: root.clone(),
         then: Box::new(open(path)),
@@ -171,8 +171,8 @@ fn by_other_roots(reads: &mut Reads<'_>) -> anyhow::Result<()> {
     reads.add("chroot beside it", |at| Ok(chrooted(at, format!("/{NAME}"))))?;
     reads.add("chroot above it", |at| {
         let at = at.to_string();
-        let inner = at.strip_prefix(HOME).context("it lies in the home")?;
-        Ok(chrooted(&home, format!("{inner}/{NAME}")))
+        let inner = at.strip_prefix(home()).context("it lies in the home")?;
+        Ok(chrooted(&above, format!("{inner}/{NAME}")))
     })?;
     let (key, twin) = (reads.key(), open(reads.twins.join(NAME)));
     let mount = reads.ground.directory(&reads.ground.workspace())?;
@@ -209,7 +209,7 @@ fn by_other_calls(reads: &mut Reads<'_>) -> anyhow::Result<()> {
     }
     reads.add("open_by_handle_at", |at| {
         let handle = handle(&at.join(NAME))?;
-        Ok(Operation::OpenHandle { mount: HOME.into(), handle, flags })
+        Ok(Operation::OpenHandle { mount: home().into(), handle, flags })
     })?;
     let both = |at: &Place| Operation::Open { path: at.join(NAME), flags: libc::O_RDWR };
     reads.attacks.push(Attack {

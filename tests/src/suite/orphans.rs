@@ -1,15 +1,12 @@
 //! Enforcement outlives the program that keeps a session.
 
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, eventually, key, sandbox, trial,
-    verb, wait,
+    Denial, Ground, Policy, Runner, Session, Traces, both, eventually, key, verb, wait,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Rows of the coverage table and the tests that try them.
@@ -17,13 +14,7 @@ pub(super) const ROWS: &[(&str, &str)] =
     &[("D5.80", "orphans::killed_keeper_leaves_the_members_confined")];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("orphans::killed_keeper_leaves_the_members_confined", killed),
-        // Engines are loaded again and again: minutes in a machine without KVM, by `--ignored`.
-        trial("orphans::besieged_while_programs_die", || besieged(8)).with_ignored_flag(true),
-        // Days in a machine without KVM: by `--ignored`.
-        trial("orphans::besieged_ten_thousand_times", || besieged(10_000)).with_ignored_flag(true),
-    ]
+    both("orphans::killed_keeper_leaves_the_members_confined", killed).into()
 }
 
 fn open(path: &Place) -> Operation {
@@ -109,85 +100,4 @@ fn killed() -> anyhow::Result<()> {
         session.problem(format!("after `sandbox sessions end`: {error:#}"));
     }
     session.abandon()
-}
-
-/// A member tries a forbidden open and connect in a loop while programs that load, keep and end engines
-/// are killed at any moment, one of them a build that loads an engine of its own; in the end the keeper of
-/// the session itself is stopped and killed.
-fn besieged(kills: u32) -> anyhow::Result<()> {
-    let ground = Ground::new("siege")?;
-    let key = key()?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let before = Traces::now()?;
-    let mut session = Session::start(&ground, &Policy::preset())?;
-    let (id, keeper) = (session.id()?, session.keeper().id().cast_signed());
-    let programs = Traces::now()?.programs();
-    let stop = ground.outside().join("stop");
-    let siege =
-        Operation::Siege { path: key.clone(), address: listener.local_addr()?, stop: stop.clone() };
-    let (answer, dealt) = std::thread::scope(|scope| {
-        let member = scope.spawn(|| session.perform(&siege));
-        let dealt = deal(&ground, kills, keeper);
-        // Ends the loop whatever came of it.
-        let stopped = std::fs::write(stop.path(), "");
-        (member.join(), dealt.and(stopped.map_err(anyhow::Error::from)))
-    });
-    dealt?;
-    let answer = answer.map_err(|_| anyhow::anyhow!("the siege panicked"))??;
-    if ![libc::EACCES, libc::EPERM].contains(&answer.errno) {
-        session.problem(format!("some of the siege got through: {answer}"));
-    }
-    ensure!(listener.accept().is_err(), "a connection arrived");
-    let kept = verb(&ground.papers("verbs"), &["engine", "keep"])?;
-    ensure!(kept.status.success(), "{}", kept.report());
-    // The next start removes what the killed ones left; then there is one set of programs.
-    let next = Runner::named(&ground, &Policy::preset(), "next")?;
-    let finished = next.probe(&["exit", "0"], "")?;
-    ensure!(finished.code() == Some(0), "after the siege: {}", finished.report());
-    let one = || (Traces::now().ok()?.programs() == programs).then_some(());
-    ensure!(eventually(PATIENCE, one).is_some(), "more programs than before: {programs:?}");
-    let ended = verb(&ground.papers("verbs"), &["sessions", "end", &id])?;
-    ensure!(ended.status.success(), "{}", ended.report());
-    before.must_return()?;
-    session.abandon()
-}
-
-/// Kills so many programs at random moments, then the keeper.
-fn deal(ground: &Ground, kills: u32, keeper: i32) -> anyhow::Result<()> {
-    let policy = Policy::preset();
-    let papers = ground.papers("dealt");
-    for round in 0..kills {
-        let runner = Runner::named(ground, &policy, &format!("dealt-{}", round % 4))?;
-        let words = crate::harness::probe_words(&["exit", "0"])?;
-        let mut command = match round % 4 {
-            // A keep and a release are killed in the middle of loading and detaching.
-            1 => engine_verb("keep"),
-            3 => engine_verb("release"),
-            _ => runner.command(&words),
-        };
-        if round % 4 < 2 {
-            // As another build does, this loads an engine beside the one in use.
-            command.env("SANDBOX_NODE_CACHE", "off");
-        }
-        std::fs::create_dir_all(&papers)?;
-        let null = || Stdio::null();
-        let mut child = command.stdin(null()).stdout(null()).stderr(null()).spawn()?;
-        std::thread::sleep(Duration::from_millis(fastrand::u64(0..2_000)));
-        // It may have ended by itself.
-        let _ = child.kill();
-        child.wait()?;
-    }
-    for signal in [libc::SIGSTOP, libc::SIGKILL] {
-        // SAFETY: plain numbers; it is our child and not waited for.
-        unsafe { libc::kill(keeper, signal) };
-        std::thread::sleep(Duration::from_millis(500));
-    }
-    Ok(())
-}
-
-fn engine_verb(word: &str) -> Command {
-    let mut command = Command::new(sandbox());
-    command.args(["engine", word]);
-    command
 }

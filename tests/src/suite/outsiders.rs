@@ -1,6 +1,6 @@
 //! Processes outside the session are out of reach; those of the session are free.
 
-use crate::harness::{Bystander, Denial, Ground, Policy, Session, Why, trial};
+use crate::harness::{Bystander, Denial, Ground, Policy, Session, Why, both, give, trial};
 use crate::probe::{Act, Operation, Whom};
 use anyhow::ensure;
 use libtest_mimic::Trial;
@@ -17,11 +17,12 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let twice = [both("outsiders::keeper_is_out_of_reach", keeper)];
+    let once = [
         trial("outsiders::are_out_of_reach_of_root", || out_of_reach(0)),
         trial("outsiders::are_out_of_reach_of_their_user", || out_of_reach(USER)),
-        trial("outsiders::keeper_is_out_of_reach", keeper),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 const USER: u32 = 65_534;
@@ -138,19 +139,24 @@ fn keeper() -> anyhow::Result<()> {
     for of in tries() {
         let name = format!("{:?} of the keeper", of.act);
         let attack = Operation::Other { whom: Whom::Pid(pid), act: of.act.clone() };
-        session.refused(&name, &attack, &denial(&of))?;
+        session.refused(&name, &attack, &denial(&of).told_to_root())?;
     }
     let stat = std::path::PathBuf::from(format!("/proc/{pid}"));
     for name in SETTINGS {
         if stat.join(name).exists() {
             let path = stat.join(name);
             let open = Operation::Open { path: path.clone().into(), flags: libc::O_WRONLY };
-            session.refused(&format!("write of {name}"), &open, &Denial::write(path))?;
+            session.refused(
+                &format!("write of {name}"),
+                &open,
+                &Denial::write(path).told_to_root(),
+            )?;
         }
     }
     let cgroup = session.cgroup()?;
     for name in ["cgroup.kill", "cgroup.freeze"] {
         let path = cgroup.join(name);
+        give(&path)?;
         let open = Operation::Open { path: path.clone().into(), flags: libc::O_WRONLY };
         session.refused(&format!("write of {name}"), &open, &Denial::write(path))?;
     }

@@ -1,9 +1,9 @@
 //! A descriptor that somebody else opened is judged when a member gets it, and when it maps it.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, HOME, Policy, Runner, Session, Why, bystander_is_free,
-    bystander_is_free_beside_a_session, key, member_changes_nothing, member_is_refused, trial,
-    write,
+    Attack, Bystander, Denial, Ground, Policy, Runner, Session, Why, both, bystander_is_free,
+    bystander_is_free_beside_a_session, give, home, is_root, key, member_changes_nothing,
+    member_is_refused, trial, write,
 };
 use crate::probe::{Operation, Place, UnixName, Use, send};
 use anyhow::Context as _;
@@ -28,13 +28,16 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("passing::member_gets_no_descriptor_that_it_could_not_open", member),
-        trial("passing::bystander_gets_them", bystander),
-        trial("passing::sockets_of_outsiders_do_not_come", sockets),
+    let twice = [
+        both("passing::member_gets_no_descriptor_that_it_could_not_open", member),
+        both("passing::bystander_gets_them", bystander),
+        both("passing::sockets_of_outsiders_do_not_come", sockets),
+    ];
+    let once = [
         trial("passing::members_pass_what_they_like", own),
         trial("passing::inherited_descriptors_cannot_be_mapped", inherited),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 const TEXT: &str = "what the file holds";
@@ -46,8 +49,12 @@ fn giver<T: Into<OwnedFd>>(
 ) -> anyhow::Result<UnixName> {
     let directory = Place::from(ground.papers("givers"));
     std::fs::create_dir_all(&directory)?;
+    give(&directory)?;
     let at = UnixName::Path(ground.absent(&directory));
     let listener = UnixListener::bind_addr(&at.address()?).context("binding")?;
+    if let UnixName::Path(path) = &at {
+        give(path)?;
+    }
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             // Who gets nothing sees the connection end.
@@ -71,7 +78,7 @@ fn open(path: &Place, flags: i32) -> std::io::Result<File> {
 
 fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     let mut attacks = Vec::new();
-    let give = |path: Place, flags: i32, usage: Use| -> anyhow::Result<Operation> {
+    let pass = |path: Place, flags: i32, usage: Use| -> anyhow::Result<Operation> {
         Ok(Operation::UseReceived { from: giver(ground, move || open(&path, flags))?, usage })
     };
     let filled = |at: &Place| -> anyhow::Result<Place> {
@@ -93,36 +100,41 @@ fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     ] {
         attacks.push(Attack {
             name,
-            operation: give(filled(&ground.outside())?, libc::O_RDWR, usage)?,
+            operation: pass(filled(&ground.outside())?, libc::O_RDWR, usage)?,
             denial: Denial::by(&["file_receive"]).access("write").beneath(ground.outside()),
-            twin: give(filled(&ground.workspace())?, libc::O_RDWR, usage)?,
+            twin: pass(filled(&ground.workspace())?, libc::O_RDWR, usage)?,
         });
     }
     let (key, twin) = (key()?, filled(&ground.workspace())?);
     attacks.push(Attack {
         name: "a key for reading",
-        operation: give(key.clone(), libc::O_RDONLY, Use::Read)?,
+        operation: pass(key.clone(), libc::O_RDONLY, Use::Read)?,
         denial: Denial::by(&["file_receive"]).access("read").path(&key).of_key(),
-        twin: give(twin.clone(), libc::O_RDONLY, Use::Read)?,
+        twin: pass(twin.clone(), libc::O_RDONLY, Use::Read)?,
     });
-    let keys = Place::from(HOME).join(".ssh/directory");
+    let keys = Place::from(home()).join(".ssh/directory");
     std::fs::create_dir_all(&keys)?;
+    give(&keys)?;
     attacks.push(Attack {
         name: "a directory",
-        operation: give(keys.clone(), libc::O_RDONLY | libc::O_DIRECTORY, Use::Nothing)?,
+        operation: pass(keys.clone(), libc::O_RDONLY | libc::O_DIRECTORY, Use::Nothing)?,
         denial: Denial::by(&["file_receive"]).access("read").path(&keys).of_key(),
-        twin: give(ground.outside(), libc::O_RDONLY | libc::O_DIRECTORY, Use::Nothing)?,
+        twin: pass(ground.outside(), libc::O_RDONLY | libc::O_DIRECTORY, Use::Nothing)?,
     });
     attacks.push(Attack {
         name: "a device",
-        operation: give("/dev/kmsg".into(), libc::O_RDONLY, Use::Nothing)?,
+        operation: pass("/dev/kmsg".into(), libc::O_RDONLY, Use::Nothing)?,
         denial: Denial::by(&["file_receive"])
             .device("/dev/kmsg", 1, 11)
             .because(Why::Reason(&["device"])),
-        twin: give("/dev/null".into(), libc::O_RDWR, Use::Nothing)?,
+        twin: pass("/dev/null".into(), libc::O_RDWR, Use::Nothing)?,
     });
     // Only a name: to be read it must be opened again.
-    let named = give(key.clone(), libc::O_PATH, Use::Nothing)?;
+    let named = pass(key.clone(), libc::O_PATH, Use::Nothing)?;
+    if !is_root() {
+        // Of the suite, which is root's, an ordinary user can take nothing.
+        return Ok(attacks);
+    }
     attacks.push(Attack {
         name: "pidfd_getfd",
         operation: taken(&key)?,

@@ -1,12 +1,13 @@
 //! `sandbox run` as a command: status, streams, signals, inheritance, what it leaves.
 
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, capture, eventually, probe_words,
-    trial, wait,
+    Bystander, Denial, Ground, PATIENCE, Policy, Runner, Session, Traces, both, capture,
+    eventually, ordinary, probe_words, trial, uid, wait,
 };
-use crate::probe::{Identity, Operation, SIGNALLED, Step};
+use crate::probe::{Identity, Operation, Place, SIGNALLED, Step};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
+use rustix::fs::Mode;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -16,21 +17,24 @@ use std::time::Duration;
 /// Rows of the coverage table and the tests that try them.
 pub(super) const ROWS: &[(&str, &str)] = &[
     ("A59", "running::agent_inherits_nothing_else"),
+    ("A59", "running::setuid_programs_give_nothing_of_an_ordinary_user"),
     ("A64", "running::agent_inherits_nothing_else"),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let twice = [both("running::agent_inherits_nothing_else", inheritance)];
+    let once = [
         trial("running::status_is_the_commands", status),
         trial("running::failures_to_start_have_their_own_status", failures),
         trial("running::standard_input_passes_through", input),
-        trial("running::agent_inherits_nothing_else", inheritance),
+        ordinary("running::setuid_programs_give_nothing", setuid),
         trial("running::sigterm_reaches_the_command", sigterm),
         trial("running::leftovers_are_ended", leftovers),
         trial("running::nothing_stays_behind", nothing_stays),
         trial("running::events_tell_the_life_of_the_session", life),
         trial("running::two_sessions_do_not_disturb_each_other", two_sessions),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 fn status() -> anyhow::Result<()> {
@@ -130,8 +134,32 @@ fn inheritance() -> anyhow::Result<()> {
     );
     ensure!(inside.group == inside.pid, "the agent does not lead its process group: {inside:?}");
     ensure!(inside.group != outside.group, "the agent shares our process group");
-    ensure!(inside.uid == 0, "{inside:?}");
+    ensure!(inside.uid == uid(), "{inside:?}");
     Ok(())
+}
+
+/// A program that is root's, for whoever runs it.
+fn setuid() -> anyhow::Result<()> {
+    let ground = Ground::new("setuid")?;
+    let (secret, program) = (ground.papers("secret"), ground.papers("program"));
+    std::fs::write(&secret, "root's")?;
+    rustix::fs::chmod(&secret, Mode::from(0o600))?;
+    std::fs::copy(std::env::current_exe()?, &program)?;
+    rustix::fs::chmod(&program, Mode::from(0o4755))?;
+    let reads = |path: Place| -> anyhow::Result<Operation> {
+        let open = serde_json::to_string(&Operation::Open { path, flags: libc::O_RDONLY })?;
+        let program = program.to_string_lossy().into_owned();
+        Ok(Operation::Run { words: vec![program, "probe".into(), "one".into(), open] })
+    };
+    let (attack, twin) = (reads(secret.into())?, reads(ground.file(&ground.workspace())?)?);
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    // By the file's mode: the program is not root.
+    let refused = Denial::by(&[]).perhaps_untold().error(libc::EPERM);
+    session.refused("a setuid program", &attack, &refused)?;
+    session.allowed("a setuid program (harmless twin)", &twin)?;
+    let answer = Bystander::new()?.perform(&attack)?;
+    ensure!(answer.errno == 0, "a bystander is hindered: {answer}");
+    session.finish()
 }
 
 fn sigterm() -> anyhow::Result<()> {

@@ -1,6 +1,8 @@
 //! Mounts that come and go while a session runs, and numbers of superblocks that are used again.
 
-use crate::harness::{Denial, Ground, PATIENCE, Policy, Session, Why, eventually, trial, write};
+use crate::harness::{
+    Denial, Ground, PATIENCE, Policy, Session, Why, both, eventually, trial, write,
+};
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -19,11 +21,12 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("superblocks::what_is_mounted_later_becomes_known", later),
+    let twice = [both("superblocks::what_is_mounted_later_becomes_known", later)];
+    let once = [
         trial("superblocks::what_is_covered_stays_closed", covered),
         trial("superblocks::a_number_used_again_opens_nothing", reused),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 /// A memory file system, unmounted in the end.

@@ -2,7 +2,7 @@
 //! for the agent that is root, and for a member that has every capability.
 
 use crate::harness::{
-    Attack, Bystander, Denial, Ground, Policy, Session, Why, bystander_is_free, engines,
+    Attack, Bystander, Denial, Ground, Policy, Session, Why, both, bystander_is_free, engines,
     member_is_refused, trial,
 };
 use crate::probe::{IPC_KEY, Operation, Place, Surface, add_key};
@@ -10,6 +10,13 @@ use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 
 pub(super) const ROWS: &[(&str, &str)] = &[
+    ("A46", "surface::ordinary_user"),
+    ("A47", "surface::ordinary_user"),
+    ("A48", "surface::ordinary_user"),
+    ("A51", "surface::ordinary_user"),
+    ("A52", "surface::ordinary_user"),
+    ("A57", "surface::ordinary_user"),
+    ("D4.75", "surface::ordinary_user"),
     ("A46", "surface::member_with_every_capability"),
     ("A46", "surface::agent_that_is_root"),
     ("A47", "surface::member_with_every_capability"),
@@ -23,12 +30,13 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
+    let twice = [both("surface::keys_and_ipc_of_outsiders", shared)];
+    let once = [
         trial("surface::ordinary_user", || surfaces(Who::User)),
         trial("surface::agent_that_is_root", || surfaces(Who::Root)),
         trial("surface::member_with_every_capability", || surfaces(Who::Adopted)),
-        trial("surface::keys_and_ipc_of_outsiders", shared),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,6 +88,13 @@ fn attacks(who: Who, ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     if who != Who::Adopted {
         // No hook holds these: the agent lacks the capability.
         let without = |name, surface| attack(name, surface, &[], false);
+        let unmount = |lazy| Attack {
+            name: "umount of the pins",
+            operation: as_who(Operation::Unmount { path: "/sys/fs/bpf".into(), lazy }),
+            denial: hook(&["sb_umount"], false),
+            twin: twin(),
+        };
+        attacks.extend([false, true].map(unmount));
         attacks.extend([
             without("delete_module", Surface::DeleteModule),
             without("bending the clock", Surface::BendClock),
@@ -96,7 +111,7 @@ fn attacks(who: Who, ground: &Ground) -> anyhow::Result<Vec<Attack>> {
 
 fn surfaces(who: Who) -> anyhow::Result<()> {
     let ground = Ground::new("surface")?;
-    let attacks = attacks(who, &ground)?;
+    let mut attacks = attacks(who, &ground)?;
     let mut session = Session::start(&ground, &Policy::preset())?;
     if who == Who::Adopted {
         session.adopt()?;
@@ -104,6 +119,8 @@ fn surfaces(who: Who) -> anyhow::Result<()> {
     }
     member_is_refused(&mut session, &attacks)?;
     if who == Who::Root {
+        // But for the pins, which the next tests need.
+        attacks.retain(|attack| !attack.name.starts_with("umount"));
         bystander_is_free(&attacks, &[])?;
     }
     session.finish()
@@ -150,6 +167,9 @@ fn shared() -> anyhow::Result<()> {
         libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, nothing)
     };
     ensure!(posix >= 0, "no POSIX queue: {}", std::io::Error::last_os_error());
+    // Whatever the suite's mask took from its mode.
+    // SAFETY: plain numbers.
+    unsafe { libc::fchmod(posix, 0o666) };
     let key = add_key("outsider's").context("adding a key")?;
     // Everybody may read it, as far as the key itself goes. `KEYCTL_SETPERM`
     // SAFETY: plain numbers.

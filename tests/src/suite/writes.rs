@@ -1,8 +1,9 @@
 //! All ways to write are one thing: outside the workspace every one is refused and changes nothing.
 
+use super::namespaces::is_possible;
 use crate::harness::{
-    Attack, Denial, Ground, HOME, Policy, Session, Why, bystander_is_free_beside_a_session,
-    difference, member_changes_nothing, snapshot, trial,
+    Attack, Denial, Ground, HOME, Policy, Session, Why, both, bystander_is_free_beside_a_session,
+    difference, is_root, member_changes_nothing, snapshot, trial,
 };
 use crate::probe::{Operation, Place};
 use anyhow::Context as _;
@@ -37,12 +38,13 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("writes::member_cannot_change_anything_outside", member),
+    let twice = [both("writes::member_cannot_change_anything_outside", member)];
+    let once = [
         trial("writes::bystander_changes_it_in_every_way", bystander),
         trial("writes::aliases_do_not_help", aliases),
         trial("writes::temporary_directory_is_writable", temporary),
-    ]
+    ];
+    twice.into_iter().flatten().chain(once).collect()
 }
 
 /// An attack on a place outside; the twin is the same in the workspace.
@@ -135,6 +137,9 @@ pub(super) fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
         Ok(Operation::Chown { path: g.file(at)?, uid: 1000 })
     })?;
     links_and_moves(&mut b)?;
+    if !is_root() {
+        b.attacks.retain(is_possible);
+    }
     Ok(b.attacks)
 }
 

@@ -16,6 +16,7 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("D4.70", "forbidden::programs_fail_and_nothing_changes"),
     ("D4.76", "forbidden::programs_fail_and_nothing_changes"),
     ("D5.88", "forbidden::programs_fail_and_nothing_changes"),
+    ("D5.88", "forbidden::own_rules_are_named_with_their_line"),
     ("D1.24", "forbidden::programs_fail_and_nothing_changes"),
     ("D2.34", "forbidden::programs_fail_and_nothing_changes"),
     ("D2.45", "forbidden::programs_fail_and_nothing_changes"),
@@ -190,8 +191,11 @@ fn own_rules() -> anyhow::Result<()> {
     let (read, written) = ("${WORKSPACE}/private/**", "${WORKSPACE}/hooks/**");
     let runner = worker.runner(&Policy::preset().read_deny(read).write_deny(written))?;
     let mut problems = Vec::new();
+    let of_secret = || Denial::read(&secret).rule("files.read.deny", read);
     for (script, denial) in [
-        ("cat private/token", Denial::read(&secret).rule("files.read.deny", read)),
+        ("cat private/token", of_secret()),
+        ("/lib64/ld-linux-x86-64.so.2 /bin/cat private/token", of_secret()),
+        ("python3 -c 'open(\"private/token\")'", of_secret()),
         ("echo evil > hooks/hook", Denial::write(&hook).rule("files.write.deny", written)),
     ] {
         let finished = shell(&worker, &runner, script)?;

@@ -1,16 +1,12 @@
 //! Who works where: the administrator, and an ordinary user.
 
-use crate::harness::{Finished, Ground, HOME, Policy, Runner, key};
+use crate::harness::{Finished, Ground, HOME, Policy, Runner, dev, key};
 use crate::probe::Place;
 use anyhow::Context as _;
 use rustix::fs::{Gid, Uid};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Number of the ordinary user, if this machine has to make it; one that no account has.
-const UID: u32 = 7465;
 
 /// A person at work: home, private key, ground.
 #[derive(Debug)]
@@ -29,7 +25,7 @@ impl Worker {
 
     /// The ordinary user `dev`, made where the machine has none.
     pub(crate) fn dev(name: &str) -> anyhow::Result<Self> {
-        let uid = Uid::from_raw(dev_user()?);
+        let uid = Uid::from_raw(dev()?);
         let home = PathBuf::from("/home/dev");
         let keys = home.join(".ssh");
         fs::create_dir_all(&keys).context("making ~dev/.ssh")?;
@@ -59,24 +55,6 @@ fn own(path: &Path, uid: Uid) -> anyhow::Result<()> {
     let group = Gid::from_raw(uid.as_raw());
     rustix::fs::chown(path, Some(uid), Some(group))
         .with_context(|| format!("chown {}", path.display()))
-}
-
-/// The user id of `dev`. The account is two lines of text: no tool is needed, and none is asked for
-/// names, which a static program cannot do well.
-fn dev_user() -> anyhow::Result<u32> {
-    let accounts = fs::read_to_string("/etc/passwd").context("reading /etc/passwd")?;
-    let line = accounts.lines().find(|line| line.starts_with("dev:"));
-    if let Some(uid) = line.and_then(|line| line.split(':').nth(2)) {
-        return uid.parse().context("the user id of dev");
-    }
-    for (file, line) in [
-        ("/etc/passwd", format!("dev:x:{UID}:{UID}:dev:/home/dev:/bin/bash\n")),
-        ("/etc/group", format!("dev:x:{UID}:\n")),
-    ] {
-        let mut file = fs::OpenOptions::new().append(true).open(file)?;
-        file.write_all(line.as_bytes())?;
-    }
-    Ok(UID)
 }
 
 /// `bash -c script` in a session; `$OUT` is the place outside. Afterwards the runner's events are

@@ -3,7 +3,7 @@
 use super::machine::{Worker, shell};
 use super::work::{quoted, repository, works};
 use crate::harness::{Denial, Policy, Why, difference, snapshot, trial};
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use libtest_mimic::Trial;
 
 /// Rows of the coverage table and the tests that try them.
@@ -43,8 +43,12 @@ const ATTACKS: [(&str, &str); 15] = [
 ];
 
 fn nothing_left() -> anyhow::Result<()> {
-    let worker = Worker::dev("persistence")?;
-    repository(&worker, "repo")?;
+    nothing_left_of(&Worker::dev("persistence")?)?;
+    nothing_left_of(&Worker::root("persistence-root")?).context("as root")
+}
+
+fn nothing_left_of(worker: &Worker) -> anyhow::Result<()> {
+    repository(worker, "repo")?;
     let workspace = worker.ground.workspace();
     let before = snapshot(workspace.join("repo/.git").path())?;
     let runner = worker.runner(&Policy::preset())?;
@@ -58,7 +62,7 @@ fn nothing_left() -> anyhow::Result<()> {
         script.push_str(" </dev/null; ");
     }
     script += "mv deep/er deep/moved && echo fine > deep/.envrc.example && echo fine > repo/file";
-    let finished = shell(&worker, &runner, &script)?;
+    let finished = shell(worker, &runner, &script)?;
     let mut problems: Vec<_> = finished.out.lines().map(str::to_owned).collect();
     if finished.code() != Some(0) {
         problems.push(finished.report());
