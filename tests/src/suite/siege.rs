@@ -19,7 +19,7 @@ pub(super) const ROWS: &[(&str, &str)] =
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
-        trial("siege::starts_die_at_any_moment", || besieged(8, None)),
+        trial("siege::starts_die_at_any_moment", || besieged(4, None)),
         // Each load takes most of a minute in a machine without KVM: by `--ignored`.
         trial("siege::programs_die_at_any_moment", || besieged(8, Some(8))).with_ignored_flag(true),
         // Hours: by `--ignored`.
