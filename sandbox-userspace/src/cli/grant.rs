@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::policy::asks::GRANTED;
 use crate::policy::check::path::spelled_out;
-use crate::policy::check::{address, program};
+use crate::policy::check::{Problem, address, amount, program};
 use crate::policy::services::Service;
 use crate::session::request::{Answer, Request, ask};
 use crate::session::state::{RUN, Registry};
@@ -169,22 +169,25 @@ fn chosen(named: Option<&SessionId>, all: &[(SessionId, bool)]) -> Result<Sessio
     }
 }
 
+/// How the paths of unix sockets begin, as no address and no name does.
+const PATHS: [&str; 5] = ["/", "./", "../", "~", "${"];
+
 /// The list and the rule of a grant.
 fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failure> {
-    if access == GrantAccess::Connect && !what.contains("/run/") && address::parse(what).is_ok() {
-        return Ok(("network.allow", what.to_owned()));
-    }
+    let refused = |problem: Problem| Failure::new(problem.message).help(problem.help);
     let named = what.starts_with('@') || Service::of(what).is_some();
     if access == GrantAccess::Connect && named {
         return Ok(("network.unix.allow", what.to_owned()));
     }
-    if access == GrantAccess::Connect && address::parse_host(what).is_ok() {
+    let is_path = PATHS.iter().any(|begin| what.starts_with(begin));
+    if access == GrantAccess::Connect && !is_path {
+        let (host, _) = amount::split(what).map_err(refused)?;
+        address::parse_host(host).map_err(refused)?;
         return Ok(("network.allow", what.to_owned()));
     }
     let key = match access {
         GrantAccess::Run => {
-            let words = program::parse(what)
-                .map_err(|problem| Failure::new(problem.message).help(problem.help))?;
+            let words = program::parse(what).map_err(refused)?;
             return Ok((GRANTED, words.join(" ")));
         }
         GrantAccess::Read => "files.read.allow",
@@ -222,6 +225,10 @@ mod tests {
             (GrantAccess::Connect, "[::1]:80", "network.allow", "[::1]:80"),
             (GrantAccess::Connect, "api.example.com:443", "network.allow", "api.example.com:443"),
             (GrantAccess::Connect, "*.example.org", "network.allow", "*.example.org"),
+            (GrantAccess::Connect, "a.example:1 max 1MB", "network.allow", "a.example:1 max 1MB"),
+            (GrantAccess::Connect, "10.0.0.0/8:80/tcp", "network.allow", "10.0.0.0/8:80/tcp"),
+            (GrantAccess::Connect, "/a b", "network.unix.allow", "/a b"),
+            (GrantAccess::Run, " git  push ", "files.exec.granted", "git push"),
             (GrantAccess::Connect, "ssh-agent", "network.unix.allow", "ssh-agent"),
             (GrantAccess::Connect, "@a", "network.unix.allow", "@a"),
             (GrantAccess::Connect, "/run/docker.sock", "network.unix.allow", "/run/docker.sock"),
@@ -235,6 +242,18 @@ mod tests {
         let (key, text) = rule(GrantAccess::Connect, "./a").map_err(|f| f.message).unwrap();
         assert_eq!((key, text.as_str()), ("network.unix.allow", here.to_str().unwrap()));
         assert!(rule(GrantAccess::Read, "").is_err());
+        // What is no address becomes no path by mistake.
+        for (access, what) in [
+            (GrantAccess::Connect, ""),
+            (GrantAccess::Connect, "a.example:443/tpc"),
+            (GrantAccess::Connect, "a.example:99999"),
+            (GrantAccess::Connect, "a.example:1 max"),
+            (GrantAccess::Connect, "a b/c"),
+            (GrantAccess::Connect, "10.0.0.1/8:1"),
+            (GrantAccess::Run, "/bin/git push"),
+        ] {
+            assert!(rule(access, what).is_err_and(|failure| failure.help.is_some()), "{what}");
+        }
     }
 
     #[test]
