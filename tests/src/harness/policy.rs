@@ -63,7 +63,12 @@ impl Policy {
         Self { except, ..self }
     }
 
+    /// One more rule of a list.
+    ///
+    /// # Panics
+    /// Where the list is none that is written: the test would be without its rule.
     pub(crate) fn with(mut self, key: &'static str, rule: impl Into<String>) -> Self {
+        assert!(KEYS.iter().any(|(_, keys)| keys.contains(&key)), "{key} is not written");
         self.rules.push((key, rule.into()));
         self
     }
