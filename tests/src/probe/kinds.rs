@@ -79,8 +79,8 @@ pub(super) fn table(way: SocketWay) -> Outcome {
     Ok(json!(made))
 }
 
-/// A system call of a 32-bit program.
-fn entry32(number: i32, first: i32, second: i32, third: i32) -> i32 {
+/// A system call of a 32-bit program, whose pointers are below 2 GiB.
+pub(super) fn entry32(number: i32, first: i32, second: i32, third: i32) -> i32 {
     let mut result = number;
     // SAFETY: the calls that are made so take numbers, or a pointer to memory that is ours. The entry
     // keeps no register above the seventh.

@@ -1,6 +1,7 @@
 //! Being someone else: children, threads, daemons, roots, namespaces, cgroups.
 
 use super::files::checked;
+use super::kinds::entry32;
 use super::{Answer, Failure, Operation, Outcome, Place, Stage, perform};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -262,9 +263,10 @@ pub(super) fn named(name: &str) -> Result<(), Failure> {
 /// `open(2)` of 32-bit programs, which this one is not.
 pub(super) fn old_open(path: &Place, flags: i32) -> Outcome {
     /// `__NR_open`, `arch/x86/entry/syscalls/syscall_32.tbl`
-    const OPEN: u32 = 5;
+    const OPEN: i32 = 5;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "below 2 GiB")]
     // SAFETY: a new mapping below 2 GiB, into which a path and its end are copied.
     let low = unsafe {
         let at = libc::mmap(std::ptr::null_mut(), 8192, protection, kind, -1, 0);
@@ -272,26 +274,9 @@ pub(super) fn old_open(path: &Place, flags: i32) -> Outcome {
             return Err(Failure { errno: Errno::NOMEM, stage: "mmap" });
         }
         at.cast::<u8>().copy_from_nonoverlapping(path.bytes().as_ptr(), path.bytes().len());
-        at as u64
+        at as usize as i32
     };
-    let result: i64;
-    // SAFETY: a system call by the old gate; it changes no memory of ours. The compiler keeps rbx for
-    // itself, so it is put back.
-    unsafe {
-        std::arch::asm!(
-            "xchg {path}, rbx",
-            "int 0x80",
-            "xchg {path}, rbx",
-            path = inout(reg) low => _,
-            inout("rax") u64::from(OPEN) => result,
-            in("rcx") i64::from(flags),
-            in("rdx") 0,
-            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
-        );
-    }
-    // The result has 32 bits.
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half says nothing")]
-    let result = result as i32;
+    let result = entry32(OPEN, low, flags, 0);
     if result < 0 {
         return Err(Failure { errno: Errno::from_raw_os_error(-result), stage: "int 0x80" });
     }

@@ -2,6 +2,7 @@
 
 use super::Place;
 use super::answer::{Answer, Failure, Outcome, Stage as _};
+use super::kinds::entry32;
 use super::process::{exit_now, fork};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, waitpid};
@@ -84,11 +85,11 @@ fn become_it(path: &CString, arguments: &[*const c_char], by: Call, low: Option<
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Addresses below 4 GiB: of a path and of the list of its arguments.
+/// Addresses below 2 GiB: of a path and of the list of its arguments.
 #[derive(Clone, Copy)]
 struct Low {
-    path: u64,
-    arguments: u64,
+    path: i32,
+    arguments: i32,
 }
 
 /// Bytes for them.
@@ -102,47 +103,31 @@ fn low(texts: &[&CString]) -> Result<Low, Failure> {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "below 2 GiB")]
+    let short = |address: *const u8| address as usize as i32;
     // SAFETY: a new mapping below 2 GiB, which has room for the list, its end and all texts.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), LOW_BYTES, protection, kind, -1, 0);
         if at == libc::MAP_FAILED {
             return Err(Failure { errno: Errno::NOMEM, stage: "mmap" });
         }
-        let list = at.cast::<u32>();
+        let list = at.cast::<i32>();
         let mut behind = (texts.len() + 1) * 4;
-        let path = at as u64 + behind as u64;
+        let path = short(at.cast::<u8>().add(behind));
         for (index, text) in texts.iter().enumerate() {
             let bytes = text.as_bytes_with_nul();
             let to = at.cast::<u8>().add(behind);
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            #[expect(clippy::cast_possible_truncation, reason = "it lies below 2 GiB")]
-            list.add(index).write(to as u64 as u32);
+            list.add(index).write(short(to));
             behind += bytes.len();
         }
-        Ok(Low { path, arguments: at as u64 })
+        Ok(Low { path, arguments: short(at.cast()) })
     }
 }
 
+/// The error number.
 fn old_execve(low: Low) -> i32 {
     /// `__NR_execve`, `arch/x86/entry/syscalls/syscall_32.tbl`
-    const EXECVE: u32 = 11;
-    let result: i64;
-    // SAFETY: a system call by the old gate, which replaces this program or changes no memory of ours. The
-    // compiler keeps rbx for itself, so it is put back.
-    unsafe {
-        std::arch::asm!(
-            "xchg {path}, rbx",
-            "int 0x80",
-            "xchg {path}, rbx",
-            path = inout(reg) low.path => _,
-            inout("rax") u64::from(EXECVE) => result,
-            in("rcx") low.arguments,
-            in("rdx") 0,
-            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
-        );
-    }
-    // The result has 32 bits.
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half says nothing")]
-    let result = result as i32;
-    -result
+    const EXECVE: i32 = 11;
+    -entry32(EXECVE, low.path, low.arguments, 0)
 }

@@ -2,7 +2,8 @@
 
 use super::layers::Managed;
 use crate::harness::{
-    Denial, Ground, Policy, Runner, Session, Why, eventually, sandbox, trial, verb, write,
+    Bystander, Denial, Ground, Policy, Runner, Session, Why, eventually, sandbox, trial, verb,
+    write,
 };
 use crate::probe::{Call, Operation, Place};
 use anyhow::ensure;
@@ -86,7 +87,10 @@ fn every_way() -> anyhow::Result<()> {
         (&whole, &other, &[], "whole"),
         (&whole, &other, &["any", "thing"], "whole"),
     ];
+    let mut bystander = Bystander::new()?;
     for (path, object, words, rule) in refused {
+        let answer = bystander.perform(&start(path, words, Call::Execve))?;
+        ensure!(answer.errno == 0, "a bystander is asked about {path} {words:?}: {answer}");
         for call in [Call::Execve, Call::Execveat, Call::Old] {
             // Of a descriptor only the object's own name is known.
             if call == Call::Execveat && path != object {
