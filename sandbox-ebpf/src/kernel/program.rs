@@ -67,6 +67,9 @@ unsafe extern "C" fn look(_: u32, search: *mut Search) -> c_long {
     }
     search.last = last;
     if read < PART as c_long {
+        if read < 0 {
+            search.last = 0;
+        }
         return 1;
     }
     search.at += PART as u64 - 1;
@@ -105,14 +108,12 @@ pub(crate) enum Argument {
     Unreadable,
 }
 
-/// Added to the number of a call of an x32 program, arch/x86/include/uapi/asm/unistd.h
-const X32: u32 = 1 << 30;
-
 impl Arguments {
     /// None at all.
     pub(crate) const NONE: Self = Self { at: 0, width: 8 };
 
-    /// Of the call that the current task is in; `None` where that is no known `execve` (arch/x86/entry/syscalls).
+    /// Of the call that the current task is in; `None` where that is none of `execve`, `execveat` and
+    /// the `execve` of 32-bit programs (arch/x86/entry/syscalls).
     #[inline(always)]
     pub(crate) fn of_call() -> Option<Self> {
         // SAFETY: helpers, for the current task.
@@ -123,11 +124,8 @@ impl Arguments {
         let (register, width) = match call {
             59 => (register(&LAYOUT.registers_si)?, 8),
             322 => (register(&LAYOUT.registers_dx)?, 8),
-            CALL_X32 => (register(&LAYOUT.registers_si)?, 4),
-            CALL_X32_AT => (register(&LAYOUT.registers_dx)?, 4),
             // Of 32 bits.
             11 => (u64::from(register(&LAYOUT.registers_cx)? as u32), 4),
-            358 => (u64::from(register(&LAYOUT.registers_dx)? as u32), 4),
             _ => return None,
         };
         Some(Self { at: register, width })
@@ -158,9 +156,6 @@ impl Arguments {
         Argument::Word(Word([text[0], text[1], text[2], text[3]]))
     }
 }
-
-const CALL_X32: u32 = X32 + 520;
-const CALL_X32_AT: u32 = X32 + 545;
 
 /// A number in the caller's memory.
 #[inline(always)]
