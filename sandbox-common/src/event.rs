@@ -162,6 +162,41 @@ pub struct NetPayload {
     pub address: [u8; 16],
 }
 
+/// Most bytes of a server name in a [`ServerPayload`], rounded up.
+pub const SERVER_BYTES: usize = 256;
+
+/// An address, and the name that TLS asked for there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct ServerPayload {
+    /// The address.
+    pub net: NetPayload,
+    /// Bytes of the name; 0 where it is not known.
+    pub len: u32,
+    /// Zero.
+    pub pad: u32,
+    /// The name, in lower case, with whatever behind it.
+    pub name: [u8; SERVER_BYTES],
+}
+
+/// A record of kind [`Kind::Server`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct ServerEvent {
+    /// First part.
+    pub header: Header,
+    /// The address and the name.
+    pub server: ServerPayload,
+}
+
 /// A record of kind [`Kind::Unix`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +278,8 @@ names! {
         Moved = 5 "moved",
         /// [`AbstractName`].
         Unix = 6 "unix",
+        /// [`ServerPayload`].
+        Server = 7 "server",
     }
 }
 
@@ -451,6 +488,16 @@ names! {
         Spent = 22 "spent",
         /// A person is to be asked first, says `rule`.
         Asked = 26 "asked",
+        /// TLS asks for a name that no rule allows at this port, for what is no name, or for several.
+        ServerName = 30 "server_name",
+        /// TLS asks for no name.
+        NoServerName = 31 "no_server_name",
+        /// What the connection begins with is not what TLS begins with, or nothing that can be judged.
+        NotTls = 32 "not_tls",
+        /// The first message of TLS is not whole in the first packet and in one record.
+        SplitHello = 33 "split_hello",
+        /// The rule checks server names, which only those of TLS over TCP can be.
+        NotTcp = 34 "not_tcp",
     }
 }
 
@@ -485,6 +532,8 @@ crate::pod!(
     NetPayload,
     PathEvent,
     NetEvent,
+    ServerPayload,
+    ServerEvent,
     UnixEvent,
     ProcessPayload,
     ProcessEvent,

@@ -16,6 +16,7 @@ pub mod net;
 pub mod path;
 pub mod pattern;
 pub mod subject;
+pub mod tls;
 
 pub use access::Access;
 

@@ -139,11 +139,21 @@ pub const NAMED_PREFIX: u32 = 176;
 pub struct Named {
     /// The rule that opened it.
     pub rule: u32,
-    /// Zero.
-    pub pad: u32,
+    /// The rule that wants TLS to ask for an allowed name there; 0: none does. UDP is refused by it.
+    pub check: u32,
     /// Until when it may be connected to: `CLOCK_BOOTTIME`, nanoseconds. What is under way goes on as long
     /// as the entry is there.
     pub until: u64,
+    /// Until when a connection may begin without that check, for another rule opened it without.
+    pub free: u64,
+}
+
+impl Named {
+    /// The rule by which what begins now is checked; 0: none.
+    #[inline(always)]
+    pub const fn checked_by(&self, now: u64) -> u32 {
+        if self.free > now { 0 } else { self.check }
+    }
 }
 
 /// Key of map `COUNTS`: a rule that counts, of a session.
@@ -184,14 +194,18 @@ impl Count {
     }
 }
 
-/// Value of map `COUNTED`, socket storage: what a TCP connection counts for.
+/// Value of map `CONNECTIONS`, socket storage: what a TCP connection counts for, and what it has to show.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    /// The rule that let it begin.
+pub struct Connection {
+    /// The rule that let it begin, if that counts; else one of which map `COUNTS` knows nothing.
     pub key: CountKey,
     /// What it had received when that was last looked at.
     pub received: u64,
+    /// The rule by which the name that TLS asks for is checked; 0: none, or it has passed.
+    pub check: u32,
+    /// Not zero: the check has refused it. The reason, see [`Reason`](crate::event::Reason).
+    pub refused: u32,
 }
 
 /// Value of map `RESOLVERS`, keyed by the session's number: where its resolver listens at loopback.

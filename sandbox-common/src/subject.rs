@@ -57,7 +57,7 @@ pub struct Subject {
     /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
     pub patterns: u32,
     /// What the policy permits beside its rules, and what some of these do: a sum of [`NAMESPACES`],
-    /// [`COUNTS`] and [`ASKS`].
+    /// [`COUNTS`], [`ASKS`] and [`SERVER_NAMES`].
     pub permits: u32,
     /// Zero.
     pub pad: u32,
@@ -71,6 +71,9 @@ pub const COUNTS: u32 = 2;
 
 /// Of some programs a person is asked before they run.
 pub const ASKS: u32 = 4;
+
+/// Some rules check server names.
+pub const SERVER_NAMES: u32 = 16;
 
 /// Most policies with patterns on one engine at once: a session changes from one to the next.
 pub const PATTERN_SETS: u32 = SESSIONS * 2;

@@ -30,16 +30,29 @@ pub struct Spot {
     pub bits: u8,
 }
 
+/// How a spot is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// By which rule.
+    pub rule: u32,
+    /// The rule that has the name checked that TLS asks for there, and refuses UDP; 0: none.
+    pub check: u32,
+    /// Until when, since boot.
+    pub until: Duration,
+    /// Until when without that check, for another name opened it so.
+    pub free: Duration,
+}
+
 /// The kernel's table.
 pub trait Table {
-    /// Opens a spot until a time (since boot) by a rule, or opens it for longer.
-    fn open(&mut self, spot: Spot, rule: u32, until: Duration) -> anyhow::Result<()>;
+    /// Opens a spot, or opens it in another way.
+    fn open(&mut self, spot: Spot, open: Open) -> anyhow::Result<()>;
     /// Closes it. That it is not there is no error.
     fn close(&mut self, spot: Spot) -> anyhow::Result<()>;
 }
 
-/// Protocol, first port and bits, with the rule and until when.
-type Spots = BTreeMap<(u16, u16, u8), (u32, Duration)>;
+/// Protocol, first port and bits, and how they are open.
+type Spots = BTreeMap<(u16, u16, u8), Open>;
 
 /// What is open at one address.
 #[derive(Debug, Default)]
@@ -54,24 +67,25 @@ impl Opened {
     /// Adds what names opened up anew.
     fn gather(&mut self) {
         self.all.clear();
-        for (spot, (rule, until)) in self.names.values().flatten() {
-            widen(&mut self.all, *spot, *rule, *until);
+        for (spot, open) in self.names.values().flatten() {
+            widen(&mut self.all, *spot, *open);
         }
     }
 
     /// Enters everything. The kernel finds the longest prefix of ports only, so each holds as long as any that
-    /// covers it.
+    /// covers it, and without a check as long as any of them.
     fn enter(&self, address: IpAddr, table: &mut dyn Table) -> anyhow::Result<()> {
-        for ((protocol, port, bits), (rule, _)) in &self.all {
+        for ((protocol, port, bits), own) in &self.all {
             let covers = |(of, first, wide): &(u16, u16, u8)| {
                 of == protocol
                     && wide <= bits
                     && (u32::from(first ^ port) >> (16 - u32::from(*wide))) == 0
             };
             let covering = self.all.iter().filter(|(spot, _)| covers(spot));
-            let until = covering.map(|(_, (_, until))| *until).max().unwrap_or_default();
+            let open =
+                covering.fold(*own, |all, (_, open)| all.and(Open { rule: all.rule, ..*open }));
             let spot = Spot { address, protocol: *protocol, port: *port, bits: *bits };
-            table.open(spot, *rule, until)?;
+            table.open(spot, open)?;
         }
         Ok(())
     }
@@ -89,10 +103,27 @@ impl Opened {
     }
 }
 
-/// Opens a spot by a rule, at least until a time.
-fn widen(spots: &mut Spots, spot: (u16, u16, u8), rule: u32, until: Duration) {
-    let (by, most) = spots.entry(spot).or_insert((rule, until));
-    (*by, *most) = (rule, until.max(*most));
+impl Open {
+    /// By what a name opens until a time.
+    fn by(opening: &Opening, until: Duration) -> Self {
+        let free = if opening.check == 0 { until } else { Duration::ZERO };
+        Self { rule: opening.rule, check: opening.check, until, free }
+    }
+
+    /// What this and a later one open together.
+    fn and(self, later: Self) -> Self {
+        Self {
+            rule: later.rule,
+            check: if later.check == 0 { self.check } else { later.check },
+            until: self.until.max(later.until),
+            free: self.free.max(later.free),
+        }
+    }
+}
+
+/// Opens a spot in one more way.
+fn widen(spots: &mut Spots, spot: (u16, u16, u8), open: Open) {
+    spots.entry(spot).and_modify(|known| *known = known.and(open)).or_insert(open);
 }
 
 /// How long an address stays open.
@@ -151,7 +182,7 @@ impl Grants {
         for open in &grant.open {
             for (port, bits) in prefixes(open.ports.clone()) {
                 for spots in [&mut *own, &mut opened.all] {
-                    widen(spots, (open.protocol, port, bits), open.rule, until);
+                    widen(spots, (open.protocol, port, bits), Open::by(open, until));
                 }
             }
         }
@@ -168,11 +199,11 @@ impl Grants {
         let mut results = Vec::new();
         self.by_address.retain(|address, opened| {
             opened.names.retain(|name, spots| {
-                let until = spots.values().map(|(_, until)| *until).max().unwrap_or_default();
+                let until = spots.values().map(|open| open.until).max().unwrap_or_default();
                 spots.clear();
                 for open in decide(name) {
                     for (port, bits) in prefixes(open.ports.clone()) {
-                        widen(spots, (open.protocol, port, bits), open.rule, until);
+                        widen(spots, (open.protocol, port, bits), Open::by(&open, until));
                     }
                 }
                 !spots.is_empty()
@@ -191,7 +222,7 @@ impl Grants {
         let mut results = Vec::new();
         self.by_address.retain(|address, opened| {
             opened.names.retain(|_, spots| {
-                spots.retain(|_, (_, until)| *until + GRACE > now);
+                spots.retain(|_, open| open.until + GRACE > now);
                 !spots.is_empty()
             });
             let before = std::mem::take(&mut opened.all);
@@ -208,11 +239,11 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Memory(HashMap<Spot, (u32, Duration)>);
+    struct Memory(HashMap<Spot, Open>);
 
     impl Table for Memory {
-        fn open(&mut self, spot: Spot, rule: u32, until: Duration) -> anyhow::Result<()> {
-            self.0.insert(spot, (rule, until));
+        fn open(&mut self, spot: Spot, open: Open) -> anyhow::Result<()> {
+            self.0.insert(spot, open);
             Ok(())
         }
 
@@ -225,12 +256,16 @@ mod tests {
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
     fn grant(name: &str, ttl: u32, ports: std::ops::RangeInclusive<u16>, rule: u32) -> Grant {
-        let open = vec![Opening { protocol: 6, ports, rule }];
+        let open = vec![Opening { protocol: 6, ports, rule, check: 0 }];
         Grant { address: ADDRESS, ttl, name: name.into(), open }
     }
 
     fn spot(port: u16, bits: u8) -> Spot {
         Spot { address: ADDRESS, protocol: 6, port, bits }
+    }
+
+    fn free(rule: u32, until: Duration) -> Open {
+        Open { rule, check: 0, until, free: until }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -241,12 +276,12 @@ mod tests {
     fn an_address_is_open_for_its_time_and_no_less_than_the_floor() {
         let (mut grants, mut table) = (Grants::default(), Memory::default());
         grants.grant(&grant("a", 0, 443..=443, 1), at(1000), &mut table).unwrap();
-        assert_eq!(table.0[&spot(443, 16)], (1, at(1090)));
+        assert_eq!(table.0[&spot(443, 16)], free(1, at(1090)));
         grants.grant(&grant("a", 300, 443..=443, 1), at(1000), &mut table).unwrap();
-        assert_eq!(table.0[&spot(443, 16)], (1, at(1330)));
+        assert_eq!(table.0[&spot(443, 16)], free(1, at(1330)));
         // A shorter answer later takes nothing away.
         grants.grant(&grant("a", 1, 443..=443, 1), at(1010), &mut table).unwrap();
-        assert_eq!(table.0[&spot(443, 16)], (1, at(1330)));
+        assert_eq!(table.0[&spot(443, 16)], free(1, at(1330)));
         grants.expire(at(1330) + GRACE, &mut table).unwrap();
         assert!(table.0.is_empty() && grants.by_address.is_empty());
     }
@@ -257,13 +292,43 @@ mod tests {
         grants.grant(&grant("short", 0, 443..=443, 1), at(0), &mut table).unwrap();
         grants.grant(&grant("long", 600, 0..=u16::MAX, 2), at(0), &mut table).unwrap();
         // What is longest in the kernel's table must not end before what covers it.
-        assert_eq!(table.0[&spot(443, 16)].1, at(630));
-        assert_eq!(table.0[&spot(0, 0)], (2, at(630)));
+        assert_eq!(table.0[&spot(443, 16)].until, at(630));
+        assert_eq!(table.0[&spot(0, 0)], free(2, at(630)));
         grants.expire(at(90) + GRACE, &mut table).unwrap();
         assert_eq!(table.0.len(), 1);
-        assert_eq!(table.0[&spot(0, 0)], (2, at(630)));
+        assert_eq!(table.0[&spot(0, 0)], free(2, at(630)));
         grants.expire(at(630) + GRACE, &mut table).unwrap();
         assert!(table.0.is_empty());
+    }
+
+    #[test]
+    fn a_check_holds_where_no_other_name_opens_the_port_without() {
+        let (mut grants, mut table) = (Grants::default(), Memory::default());
+        let checked = |name: &str, ttl, ports, rule| {
+            let open = vec![Opening { protocol: 6, ports, rule, check: rule }];
+            Grant { open, ..grant(name, ttl, 1..=1, rule) }
+        };
+        let of = |rule, check, until, free| Open { rule, check, until: at(until), free: at(free) };
+        grants.grant(&checked("checked", 600, 443..=443, 1), at(0), &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(1, 1, 630, 0));
+        // Another name opens it without, by a wider prefix, for a while.
+        grants.grant(&grant("free", 0, 0..=u16::MAX, 2), at(0), &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(1, 1, 630, 90));
+        assert_eq!(table.0[&spot(0, 0)], of(2, 0, 90, 90));
+        // Asked for again, the one takes nothing from the other.
+        grants.grant(&checked("checked", 600, 443..=443, 1), at(10), &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(1, 1, 640, 90));
+        grants.grant(&grant("free", 0, 443..=443, 2), at(20), &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(2, 1, 640, 110));
+        // A check on everything holds for what another name opens of it once that is over.
+        let (mut grants, mut table) = (Grants::default(), Memory::default());
+        grants.grant(&checked("wide", 600, 0..=u16::MAX, 1), at(0), &mut table).unwrap();
+        grants.grant(&grant("free", 0, 443..=443, 2), at(0), &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(2, 1, 630, 90));
+        // Rules that check no more.
+        let decide = |_: &str| vec![Opening { protocol: 6, ports: 443..=443, rule: 3, check: 0 }];
+        grants.change(&decide, &mut table).unwrap();
+        assert_eq!(table.0[&spot(443, 16)], of(3, 0, 630, 630));
     }
 
     #[test]
@@ -272,11 +337,11 @@ mod tests {
         grants.grant(&grant("kept", 0, 80..=81, 1), at(0), &mut table).unwrap();
         grants.grant(&grant("gone", 600, 443..=443, 2), at(0), &mut table).unwrap();
         let decide = |name: &str| match name {
-            "kept" => vec![Opening { protocol: 6, ports: 82..=83, rule: 3 }],
+            "kept" => vec![Opening { protocol: 6, ports: 82..=83, rule: 3, check: 0 }],
             _ => Vec::new(),
         };
         grants.change(&decide, &mut table).unwrap();
-        assert_eq!(table.0, HashMap::from([(spot(82, 15), (3, at(90)))]));
+        assert_eq!(table.0, HashMap::from([(spot(82, 15), free(3, at(90)))]));
         grants.change(&|_| Vec::new(), &mut table).unwrap();
         assert!(table.0.is_empty() && grants.by_address.is_empty());
     }

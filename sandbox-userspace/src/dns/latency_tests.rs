@@ -1,6 +1,6 @@
 //! What the resolver adds to the time of a question, on loopback: `--ignored`, with an optimised build.
 
-use super::super::grants::{Grants, Spot, Stay};
+use super::super::grants::{Grants, Open, Spot, Stay};
 use super::*;
 use crate::policy::names::{NameEntry, NameLayer};
 use hickory_proto::op::{Message, Query};
@@ -16,7 +16,7 @@ const MOST: Duration = Duration::from_micros(300);
 struct Nowhere;
 
 impl Table for Nowhere {
-    fn open(&mut self, _: Spot, _: u32, _: Duration) -> anyhow::Result<()> {
+    fn open(&mut self, _: Spot, _: Open) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -61,6 +61,7 @@ fn serve(servers: Vec<SocketAddr>) -> SocketAddr {
         rule: 1,
         ports: (443, 443),
         protocols: [true, true],
+        sni: false,
     };
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -14,7 +14,7 @@ mod question;
 mod serve;
 
 pub use answer::is_of_this_site;
-pub use grants::{Spot, Table};
+pub use grants::{Open, Spot, Table};
 
 /// Judges the bytes of a message under a policy that knows one name: for fuzzing.
 #[doc(hidden)]
@@ -27,6 +27,7 @@ pub fn judge_any(bytes: &[u8]) {
         rule: 1,
         ports: (443, 443),
         protocols: [true, true],
+        sni: false,
     };
     let names = Names::new(vec![NameLayer { closes: true, entries: vec![entry] }]);
     let _ = question::judge(bytes, &names);

@@ -1,9 +1,9 @@
 //! What a member asks, and what is to be done about it.
 
-use crate::policy::check::name::is_of_names;
 use crate::policy::names::{Named, Names};
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
+use sandbox_common::tls::is_of_names;
 
 /// Bytes of a message's header, RFC 1035.
 const HEADER: usize = 12;
@@ -164,6 +164,7 @@ pub(super) mod tests {
             rule,
             ports: (443, 443),
             protocols: [true, false],
+            sni: false,
         }
     }
 

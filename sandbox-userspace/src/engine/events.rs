@@ -3,7 +3,7 @@
 use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
 use sandbox_common::event::{
-    Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, VERSION,
+    Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, ServerPayload, VERSION,
 };
 use sandbox_common::net::AbstractName;
 use std::os::fd::{AsRawFd, RawFd};
@@ -82,6 +82,15 @@ pub enum Record {
         /// The name, without the leading zero.
         name: Vec<u8>,
     },
+    /// About a connection by TLS.
+    Server {
+        /// Who, when, why.
+        header: Header,
+        /// The address.
+        net: NetPayload,
+        /// The name that was asked for; empty where it is not known.
+        name: Vec<u8>,
+    },
     /// About the task itself.
     Task {
         /// Who, when, why.
@@ -143,6 +152,14 @@ impl Record {
                 let name = name.ok_or_else(|| error("with a length out of range"))?.to_vec();
                 Ok(Self::Unix { header, name })
             }
+            Some(Kind::Server) => {
+                let (server, _) = ServerPayload::read_from_prefix(rest)
+                    .map_err(|_| error("shorter than its payload"))?;
+                let len = usize::try_from(server.len).ok();
+                let name = len.and_then(|len| server.name.get(..len));
+                let name = name.ok_or_else(|| error("with a length out of range"))?.to_vec();
+                Ok(Self::Server { header, net: server.net, name })
+            }
             Some(Kind::Task) => Ok(Self::Task { header }),
             None => Err(error("of unknown kind")),
         }
@@ -156,6 +173,7 @@ impl Record {
             | Self::Process { header, .. }
             | Self::Moved { header, .. }
             | Self::Unix { header, .. }
+            | Self::Server { header, .. }
             | Self::Task { header } => header,
         }
     }
@@ -249,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn no_payload_panics(kind in 0_u8..6, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn no_payload_panics(kind in 0_u8..8, rest in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = Record::decode(&[header(kind).as_bytes(), &rest].concat());
         }
     }

@@ -18,6 +18,7 @@ use sandbox_common::path::{
 };
 use sandbox_common::pattern::{Endings, Patterns};
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
+use sandbox_common::tls::ServerNameKey;
 use std::path::Path;
 
 pub(super) struct Maps {
@@ -45,6 +46,7 @@ pub(super) struct Maps {
     pub(super) ports: LpmTrie<MapData, Port, PortRule>,
     pub(super) abstracts: HashMap<MapData, AbstractKey, PortRule>,
     pub(super) asks: HashMap<MapData, AskKey, Asks>,
+    pub(super) server_names: LpmTrie<MapData, ServerNameKey, u32>,
     pub(super) counts: HashMap<MapData, CountKey, Count>,
     pub(super) names: LpmTrie<MapData, NamedKey, Named>,
     pub(super) resolvers: HashMap<MapData, u32, Resolver>,
@@ -111,6 +113,7 @@ impl Maps {
             ports: map(dir, "PORTS")?,
             abstracts: map(dir, "ABSTRACT")?,
             asks: map(dir, "ASKS")?,
+            server_names: map(dir, "SERVER_NAMES")?,
             counts: map(dir, "COUNTS")?,
             names: map(dir, "NAMES")?,
             resolvers: map(dir, "RESOLVERS")?,

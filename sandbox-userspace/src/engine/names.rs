@@ -1,7 +1,7 @@
 //! What names opened, in the kernel's table, and where a session's resolver listens.
 
 use super::{EngineError, Share};
-use crate::dns::{Spot, Table};
+use crate::dns::{Open, Spot, Table};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, MapError};
 use sandbox_common::net::{NAMED_PREFIX, Named, NamedKey, Resolver};
@@ -61,9 +61,10 @@ impl NameTable {
 }
 
 impl Table for NameTable {
-    fn open(&mut self, spot: Spot, rule: u32, until: Duration) -> anyhow::Result<()> {
-        let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        let named = Named { rule, pad: 0, until };
+    fn open(&mut self, spot: Spot, open: Open) -> anyhow::Result<()> {
+        let [until, free] = [open.until, open.free]
+            .map(|time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let named = Named { rule: open.rule, check: open.check, until, free };
         self.names.insert(&self.key(spot), named, 0).map_err(EngineError::map("NAMES"))?;
         Ok(())
     }

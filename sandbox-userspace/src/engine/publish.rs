@@ -2,7 +2,7 @@
 
 use super::claims::{NOT_YET, errno};
 use super::{Engine, EngineError, sweep};
-use crate::policy::compiled::{CompiledPolicy, Edge, Prefix};
+use crate::policy::compiled::{CompiledPolicy, Edge, Prefix, ServerName};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, MapError};
 use sandbox_common::ask::AskKey;
@@ -15,6 +15,7 @@ use sandbox_common::path::{
 };
 use sandbox_common::pattern::Endings;
 use sandbox_common::subject::{NO_PATTERNS, PATTERN_SETS};
+use sandbox_common::tls::ServerNameKey;
 use std::collections::{HashMap, HashSet};
 
 impl Engine {
@@ -133,6 +134,13 @@ impl Engine {
             let rule = PortRule { rule: port.rule, allow: port.allow.into() };
             maps.ports.insert(&key, rule, 0).map_err(EngineError::map("PORTS"))?;
         }
+        for entry in &policy.server_names {
+            let Some(key) = server_key(slot, entry) else {
+                return Err(EngineError::Name(entry.name.clone().into_bytes()));
+            };
+            let error = EngineError::map("SERVER_NAMES");
+            maps.server_names.insert(&key, entry.set, 0).map_err(error)?;
+        }
         for entry in &policy.abstracts {
             let Some(key) = abstract_key(slot, &entry.name) else {
                 return Err(EngineError::Name(entry.name.clone()));
@@ -187,6 +195,9 @@ impl Engine {
         for port in &policy.ports {
             let key = port_key(slot, port.set, port.protocol, port.port, port.bits);
             note("PORTS", maps.ports.remove(&key));
+        }
+        for key in policy.server_names.iter().filter_map(|entry| server_key(slot, entry)) {
+            note("SERVER_NAMES", maps.server_names.remove(&key));
         }
         for key in policy.abstracts.iter().filter_map(|entry| abstract_key(slot, &entry.name)) {
             note("ABSTRACT", maps.abstracts.remove(&key));
@@ -270,6 +281,12 @@ fn prefixes(slot: u32, policy: &CompiledPolicy) -> impl Iterator<Item = (NetKey,
 fn port_key(slot: u32, set: u32, protocol: u16, port: u16, bits: u8) -> Key<Port> {
     let data = Port { slot, set, protocol, port: port.to_be_bytes() };
     Key::new(PORT_PREFIX + u32::from(bits), data)
+}
+
+/// The key of a server's name; `None` where it is longer than any.
+fn server_key(slot: u32, entry: &ServerName) -> Option<Key<ServerNameKey>> {
+    let (key, bits) = ServerNameKey::new(slot, entry.name.as_bytes(), entry.beneath)?;
+    Some(Key::new(bits, key))
 }
 
 /// The key of an abstract name; `None` where it is longer than any.

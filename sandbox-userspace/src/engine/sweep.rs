@@ -34,6 +34,7 @@ pub(super) fn slot(maps: &mut Maps, slot: u32) -> Result<(), EngineError> {
     sweep!(net4, "NET4", key => key.data().slot);
     sweep!(net6, "NET6", key => key.data().slot);
     sweep!(ports, "PORTS", key => key.data().slot);
+    sweep!(server_names, "SERVER_NAMES", key => key.data().slot);
     sweep!(abstracts, "ABSTRACT", key => key.slot);
     sweep!(asks, "ASKS", key => key.slot);
     patterns(maps, slot)

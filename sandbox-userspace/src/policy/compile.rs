@@ -17,12 +17,12 @@ use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
-use super::{abstracts, asks, ceiling, fold};
+use super::{abstracts, asks, ceiling, fold, server_names};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use ipnet::IpNet;
 use sandbox_common::Access;
 use sandbox_common::path::kernel_dev;
-use sandbox_common::subject::{ASKS, COUNTS, NAMESPACES};
+use sandbox_common::subject::{ASKS, COUNTS, NAMESPACES, SERVER_NAMES};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -125,6 +125,11 @@ pub fn compile_placed(
     compiled.asks = asks;
     compiled.abstracts = abstracts::compile(policy, context);
     compiled.names = names::layers(policy);
+    let layers = compiled.names.clone();
+    server_names::compile(&layers, &mut compiled);
+    if !compiled.server_names.is_empty() {
+        compiled.permits |= SERVER_NAMES;
+    }
     compiled.within = within(policy);
     compiled.resolvers.clone_from(&policy.resolvers);
     tracing::debug!(rules = compiled.rules.len(), elapsed = ?begin.elapsed(), "policy compiled");

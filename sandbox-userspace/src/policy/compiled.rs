@@ -38,6 +38,8 @@ pub struct CompiledPolicy {
     pub abstracts: Vec<AbstractEntry>,
     /// Programs that a person is asked about.
     pub asks: Vec<AskEntry>,
+    /// Names that TLS may ask for, where a rule has that checked, and such as it may not.
+    pub server_names: Vec<ServerName>,
     /// Rules that count, and the most bytes that each lets pass.
     pub counts: Vec<(u32, u64)>,
     /// What its layers say of names, for the session's resolver; empty where it knows none.
@@ -50,7 +52,8 @@ pub struct CompiledPolicy {
     pub patterns: Option<Box<Patterns>>,
     /// What is permitted beside the rules, and what some of these do: a sum of
     /// [`NAMESPACES`](sandbox_common::subject::NAMESPACES),
-    /// [`COUNTS`](sandbox_common::subject::COUNTS) and [`ASKS`](sandbox_common::subject::ASKS).
+    /// [`COUNTS`](sandbox_common::subject::COUNTS), [`ASKS`](sandbox_common::subject::ASKS) and
+    /// [`SERVER_NAMES`](sandbox_common::subject::SERVER_NAMES).
     pub permits: u32,
     /// Rules by id, from 1; a policy that took the place of another one has higher ones.
     pub rules: Vec<Rule>,
@@ -126,6 +129,17 @@ pub struct AbstractEntry {
     pub rule: u32,
     /// Its verdict.
     pub allow: bool,
+}
+
+/// A name of a server, or what lies beneath it, of which the longest decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerName {
+    /// In lower case, at most [`SERVER_NAME`](sandbox_common::tls::SERVER_NAME) bytes.
+    pub name: String,
+    /// What lies beneath it is meant, and not itself.
+    pub beneath: bool,
+    /// The port set: at which ports of TCP it may be asked for.
+    pub set: u32,
 }
 
 /// Where a rule came from; what an explanation prints.

@@ -21,6 +21,8 @@ pub struct NameEntry {
     pub ports: (u16, u16),
     /// For TCP, for UDP.
     pub protocols: [bool; 2],
+    /// The name that TLS asks for is checked.
+    pub sni: bool,
 }
 
 impl From<&NameRule> for NameEntry {
@@ -32,6 +34,7 @@ impl From<&NameRule> for NameEntry {
             rule: rule.origin.id,
             ports: (*rule.ports.start(), *rule.ports.end()),
             protocols: [Protocol::Tcp, Protocol::Udp].map(|p| rule.protocols.contains(&p)),
+            sni: rule.sni,
         }
     }
 }
@@ -45,6 +48,15 @@ pub struct Opening {
     pub ports: RangeInclusive<u16>,
     /// The rule that opens them.
     pub rule: u32,
+    /// The rule that wants the name checked that TLS asks for, of whatever layer; 0: none. UDP is refused by it.
+    pub check: u32,
+}
+
+impl Opening {
+    /// Whether anything may pass.
+    pub fn opens(&self) -> bool {
+        self.check == 0 || self.protocol != Protocol::Udp as u16
+    }
 }
 
 /// What the policy says of a name.
@@ -121,7 +133,12 @@ impl Names {
         let open: Vec<Opening> = met
             .into_iter()
             .filter(|(.., owner)| owner.allow)
-            .map(|(protocol, ports, owner)| Opening { protocol, ports, rule: owner.rule })
+            .map(|(protocol, ports, owner)| Opening {
+                protocol,
+                ports,
+                rule: owner.rule,
+                check: owner.check,
+            })
             .collect();
         match denied {
             Some(rule) if open.is_empty() => Named::Denied(rule),
@@ -163,7 +180,11 @@ impl Layer {
                 _ => &[Protocol::Tcp, Protocol::Udp],
             },
             ports: rule.ports.0..=rule.ports.1,
-            owner: ports::Owner { rule: rule.rule, allow: rule.allow },
+            owner: ports::Owner {
+                rule: rule.rule,
+                allow: rule.allow,
+                check: if rule.sni && rule.allow { rule.rule } else { 0 },
+            },
         }))
     }
 }
@@ -190,7 +211,8 @@ pub(super) mod tests {
         let allow = ["*.example.com:443/tcp", "db.example.com:5432", "a.b.example.com"];
         let deny = ["*.b.example.com", "db.example.com:443"];
         let names = names(&rules(&allow.map(String::from), &deny.map(String::from)));
-        let open = |protocol, low, high, rule| Opening { protocol, ports: low..=high, rule };
+        let open =
+            |protocol, low, high, rule| Opening { protocol, ports: low..=high, rule, check: 0 };
         assert_eq!(names.decide("www.example.com"), Named::Open(vec![open(6, 443, 443, 1)]));
         assert_eq!(names.decide("example.com"), Named::Unknown);
         assert_eq!(names.decide("xexample.com"), Named::Unknown);

@@ -2,6 +2,7 @@
 
 mod reader;
 
+use super::check::words::Words;
 use super::check::{self, Problem};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::limits;
@@ -220,15 +221,18 @@ impl Layers {
                 self.policy.files.push(rule);
             }
             RuleKey::Network(key, direction, allow) => {
-                let (what, max) = match direction {
-                    Direction::Out if allow => check::amount::split(&text).map_err(fail)?,
-                    _ => (text.as_str(), None),
+                let Words { what, sni, max } = match direction {
+                    Direction::Out if allow => check::words::split(&text).map_err(fail)?,
+                    _ => Words { what: &text, sni: false, max: None },
                 };
                 let host = match direction {
                     Direction::Out => check::address::parse_host(what),
                     Direction::In => check::address::parse_own(what).map(Host::Net),
                 };
                 let host = host.map_err(fail)?;
+                if sni {
+                    check::words::is_checkable(what, &host).map_err(fail)?;
+                }
                 let origin = Origin { id, key, text, place };
                 match host {
                     Host::Net(target) => {
@@ -242,6 +246,7 @@ impl Layers {
                         ports,
                         protocols,
                         max,
+                        sni,
                     }),
                 }
             }

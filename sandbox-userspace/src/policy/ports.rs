@@ -16,6 +16,8 @@ pub(super) type Ports = Vec<(u16, RangeInclusive<u16>, Owner)>;
 pub(super) struct Owner {
     pub(super) rule: u32,
     pub(super) allow: bool,
+    /// The rule that wants the names checked that TLS asks for; 0: none.
+    pub(super) check: u32,
 }
 
 /// What is said of ports at one prefix, or of one name.
@@ -123,9 +125,19 @@ pub(super) fn meet(own: &Ports, ceilings: &[Ceiling]) -> Ports {
                 None if !ceiling.closes[usize::from(protocol & LISTEN != 0)] => None,
                 denial => Some(denial),
             });
+            // Whoever wants names to be checked has it.
+            let check = || {
+                let checks = ceilings.iter().filter_map(|ceiling| of(&ceiling.ports, first));
+                checks.map(|owner| owner.check).find(|check| *check != 0).unwrap_or_default()
+            };
             let owner = match mine {
                 Some(Owner { allow: false, .. }) => mine,
-                _ => denial.unwrap_or(mine),
+                _ => denial.unwrap_or_else(|| {
+                    mine.map(|owner| Owner {
+                        check: if owner.check == 0 { check() } else { owner.check },
+                        ..owner
+                    })
+                }),
             };
             if let Some(owner) = owner {
                 met.push((protocol, first..=last, owner));
@@ -139,7 +151,7 @@ const RESERVED: Said<'_> = Said {
     direction: Direction::Out,
     protocols: &[Protocol::Tcp, Protocol::Udp],
     ports: 0..=u16::MAX,
-    owner: Owner { rule: 0, allow: false },
+    owner: Owner { rule: 0, allow: false, check: 0 },
 };
 
 fn said(rule: &NetRule) -> Said<'_> {
@@ -147,7 +159,7 @@ fn said(rule: &NetRule) -> Said<'_> {
         direction: rule.direction,
         protocols: rule.target.protocols,
         ports: rule.target.ports.clone(),
-        owner: Owner { rule: rule.origin.id, allow: rule.allow },
+        owner: Owner { rule: rule.origin.id, allow: rule.allow, check: 0 },
     }
 }
 
@@ -184,7 +196,7 @@ pub(super) fn paint<'a>(said: impl Iterator<Item = Said<'a>>) -> Ports {
 }
 
 fn entries(set: u32, ports: &Ports) -> impl Iterator<Item = PortEntry> {
-    ports.iter().flat_map(move |(protocol, range, Owner { rule, allow })| {
+    ports.iter().flat_map(move |(protocol, range, Owner { rule, allow, .. })| {
         prefixes(range.clone()).map(move |(port, bits)| PortEntry {
             set,
             protocol: *protocol,

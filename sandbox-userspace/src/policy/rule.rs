@@ -376,6 +376,8 @@ pub struct NameRule {
     pub protocols: &'static [Protocol],
     /// As in [`NetRule`].
     pub max: Option<u64>,
+    /// Connections must be TLS, and ask for a name that is allowed.
+    pub sni: bool,
 }
 
 /// A name, or those beneath it.

@@ -121,6 +121,9 @@ pub enum Target {
         /// The names for which the session was given this address, the one asked for last the first.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
+        /// The name that TLS asked for there, where that was checked and could be read.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server_name: Option<String>,
     },
     /// A unix socket with an abstract name.
     Abstract {

@@ -56,7 +56,8 @@ impl Explainer {
         let access = Access::from_bits_retain(header.access);
         let (object, shown) = match record {
             Record::Path { object, .. } => self.path(object),
-            Record::Net { net, .. } => self.address(net),
+            Record::Net { net, .. } => self.address(net, None),
+            Record::Server { net, name, .. } => self.address(net, Some(name)),
             Record::Process { process, .. } => other(process),
             Record::Unix { name, .. } => {
                 (Target::Abstract { name: text(name) }, format!("@{}", printable(name)))
@@ -161,7 +162,8 @@ impl Explainer {
         path
     }
 
-    fn address(&self, net: &NetPayload) -> (Target, String) {
+    /// With the name that TLS asks for there; an empty one is not known.
+    fn address(&self, net: &NetPayload, asked: Option<&[u8]>) -> (Target, String) {
         let [a, b, c, d, ..] = net.address;
         let ip = match i32::from(net.family) {
             libc::AF_INET => Some(IpAddr::from([a, b, c, d])),
@@ -184,7 +186,12 @@ impl Explainer {
                 shown = format!("{shown} ({name}; the same address: {})", others.join(", "));
             }
         }
-        (Target::Address { address, port: net.port, protocol, names }, shown)
+        let server_name = asked.filter(|name| !name.is_empty());
+        if let Some(name) = server_name {
+            shown = format!("{shown} asking for {}", printable(name));
+        }
+        let server_name = server_name.map(text);
+        (Target::Address { address, port: net.port, protocol, names, server_name }, shown)
     }
 
     /// The resolver refused a name, `count` times since it was last told of.
@@ -401,6 +408,22 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         }
         Some(Reason::Spent) => "as many bytes have passed as its rule lets pass".into(),
         Some(Reason::Asked) => "a person is to be asked first".into(),
+        Some(Reason::ServerName) => {
+            "TLS asks for another name than those that are allowed at this port".into()
+        }
+        Some(Reason::NoServerName) => "TLS asks for no name, which the rule checks".into(),
+        Some(Reason::NotTls) => {
+            "it does not begin as TLS does, and the rule checks which name TLS asks for".into()
+        }
+        Some(Reason::SplitHello) => {
+            "the name that TLS asks for is not whole in the first packet, where the rule checks it"
+                .into()
+        }
+        Some(Reason::NotTcp) => {
+            "the rule checks which name TLS asks for, which is done over TCP only: QUIC and other UDP \
+             are refused"
+                .into()
+        }
         Some(Reason::Packet) => {
             "packets go where their socket connected to, by TCP or UDP, and by no other way".into()
         }
@@ -437,7 +460,7 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             };
             Some(Hint { key: key.into(), add: spelled_out(path) })
         }
-        Target::Address { address, port, protocol, names }
+        Target::Address { address, port, protocol, names, .. }
             if matches!(&**protocol, "tcp" | "udp") =>
         {
             let add = match names.first() {

@@ -1,4 +1,4 @@
-//! Amounts of bytes behind an address or a name: `… max 50MB`, `… count`.
+//! Amounts of bytes: `50MB`.
 
 use super::Problem;
 
@@ -16,21 +16,8 @@ const UNITS: [(&str, u64); 7] = [
 /// What counts without a limit.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// An entry of `network.allow` without its amount, and the most bytes that may pass; `None` where none is counted.
-pub fn split(text: &str) -> Result<(&str, Option<u64>), Problem> {
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    match words.as_slice() {
-        [what, "count"] => Ok((*what, Some(UNLIMITED))),
-        [what, "max", amount] => Ok((*what, Some(bytes(amount)?))),
-        [_, word, ..] => Err(Problem::new(
-            format!("`{word}` behind an address"),
-            "write ` max 50MB` to let no more than that pass, or ` count` to count only",
-        )),
-        _ => Ok((text, None)),
-    }
-}
-
-fn bytes(text: &str) -> Result<u64, Problem> {
+/// Reads an amount.
+pub(super) fn bytes(text: &str) -> Result<u64, Problem> {
     let unit = UNITS.iter().find_map(|(name, size)| Some((text.strip_suffix(name)?, *size)));
     let amount = unit.and_then(|(digits, size)| {
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -59,22 +46,11 @@ mod tests {
 
     #[test]
     fn reads_amounts() {
-        assert_eq!(split("a:1"), Ok(("a:1", None)));
-        assert_eq!(split("a:1 max 50MB"), Ok(("a:1", Some(50_000_000))));
-        assert_eq!(split("a:1  max  2KiB"), Ok(("a:1", Some(2048))));
-        assert_eq!(split("a:1 count"), Ok(("a:1", Some(UNLIMITED))));
-        for (text, message) in [
-            ("a:1 max 0B", "`0B` is no amount"),
-            ("a:1 max 5", "`5` is no amount"),
-            ("a:1 max MB", "`MB` is no amount"),
-            ("a:1 max -1B", "`-1B` is no amount"),
-            ("a:1 max 99999999999GB", "is no amount"),
-            ("a:1 most 5B", "`most` behind an address"),
-            ("a:1 max", "`max` behind an address"),
-            ("a:1 max 5B x", "`max` behind an address"),
-        ] {
-            let problem = split(text).expect_err(text);
-            assert!(problem.message.contains(message), "{text}: {problem:?}");
+        assert_eq!(bytes("50MB"), Ok(50_000_000));
+        assert_eq!(bytes("2KiB"), Ok(2048));
+        for text in ["0B", "5", "MB", "-1B", "99999999999GB", ""] {
+            let problem = bytes(text).expect_err(text);
+            assert!(problem.message.contains("is no amount"), "{text}: {problem:?}");
         }
     }
 

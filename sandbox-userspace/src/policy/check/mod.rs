@@ -8,6 +8,7 @@ pub mod path;
 pub mod program;
 pub mod unix;
 pub mod variable;
+pub mod words;
 
 /// Why a string is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::super::rule::NamePattern;
 use super::Problem;
+use sandbox_common::tls::is_of_names;
 
 /// Most bytes of a name without its last dot, RFC 1035.
 const LONGEST: usize = 253;
@@ -47,11 +48,6 @@ pub(super) fn parse(text: &str) -> Result<NamePattern, Problem> {
         ));
     }
     Ok(NamePattern { name, beneath })
-}
-
-/// A byte of a name in its form on the wire, in lower case.
-pub fn is_of_names(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_')
 }
 
 /// Lower case, and with A-labels in the place of others.
