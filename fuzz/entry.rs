@@ -51,3 +51,14 @@ pub(crate) fn learn(text: &str) {
 pub(crate) fn names(bytes: &[u8]) {
     sandbox_userspace::dns::judge_any(bytes);
 }
+
+/// Whatever bytes a member sends at first, they ask for a name of a host, or for none that is let pass.
+pub(crate) fn hello(bytes: &[u8]) {
+    if let Ok(name) = sandbox_userspace::policy::server_names::asked_for(bytes) {
+        let lower = bytes.to_ascii_lowercase();
+        assert!(lower.windows(name.len()).any(|part| part == name.as_bytes()), "{name}");
+        assert!(name.split('.').all(|label| !label.is_empty()), "{name}");
+        // Without its last byte it is not whole, or what is read ends before it.
+        let _ = sandbox_userspace::policy::server_names::asked_for(&bytes[..bytes.len() - 1]);
+    }
+}

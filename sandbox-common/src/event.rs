@@ -496,6 +496,8 @@ names! {
         NotTls = 32 "not_tls",
         /// The first message of TLS is not whole in the first packet and in one record.
         SplitHello = 33 "split_hello",
+        /// What TLS begins with lies in memory that the program can change until it has left the machine.
+        Changeable = 35 "changeable",
         /// The rule checks server names, which only those of TLS over TCP can be.
         NotTcp = 34 "not_tcp",
     }

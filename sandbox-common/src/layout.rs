@@ -153,6 +153,9 @@ layout! {
     task_storage: "task_struct", ["bpf_storage"], 8;
     task_born: "task_struct", ["start_boottime"], 8;
     task_leader: "task_struct", ["group_leader"], 8;
+    skb_head: "sk_buff", ["head"], 8;
+    skb_end: "sk_buff", ["end"], 4;
+    shared_flags: "skb_shared_info", ["flags"], 1;
     cred_namespace: "cred", ["user_ns"], 8;
     namespace_level: "user_namespace", ["level"], 4;
     program_file: "linux_binprm", ["file"], 8;

@@ -263,5 +263,55 @@ pub const fn is_of_names(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_')
 }
 
+/// Whether options of TCP, which go on up to `end` of a payload that begins with them, ask to join another connection
+/// (MPTCP, RFC 8684), or cannot be read.
+#[inline(always)]
+pub fn joins<P: Payload>(options: &P, end: u32) -> bool {
+    let mut join = Options { at: 0, end, joins: false };
+    options.repeat(OPTIONS, &mut join);
+    join.joins
+}
+
+/// Bytes of options, each of which takes one at least.
+const OPTIONS: u32 = 40;
+/// linux/tcp.h and net/mptcp: a list of options ends, one without a length, and `MP_JOIN` of MPTCP.
+const TCPOPT_EOL: u8 = 0;
+const TCPOPT_NOP: u8 = 1;
+const TCPOPT_MPTCP: u8 = 30;
+const MP_JOIN: u8 = 1;
+
+struct Options {
+    at: u32,
+    end: u32,
+    joins: bool,
+}
+
+impl<P: Payload> Step<P> for Options {
+    #[inline(always)]
+    fn step(&mut self, payload: &P, _index: u32) -> bool {
+        if self.at >= self.end {
+            return true;
+        }
+        let Some([kind]) = payload.load::<1>(self.at) else {
+            self.joins = true;
+            return true;
+        };
+        if kind == TCPOPT_EOL {
+            return true;
+        }
+        if kind == TCPOPT_NOP {
+            self.at += 1;
+            return false;
+        }
+        // No option is shorter than its kind and length; of MPTCP's a third byte begins with what it is.
+        match payload.load::<3>(self.at) {
+            Some([TCPOPT_MPTCP, _, what]) if what >> 4 == MP_JOIN => self.joins = true,
+            Some([_, length, _]) if length >= 2 => self.at += u32::from(length),
+            _ => self.joins = true,
+        }
+        self.joins
+    }
+}
+
 #[cfg(feature = "user")]
 crate::pod!(ServerNameKey);

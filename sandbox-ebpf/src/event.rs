@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
     Header, Hook, Kind, MOVED_BYTES, MovedEvent, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK,
-    PathPayload, ProcessEvent, ProcessPayload, UnixEvent, VERSION, fault_counter,
+    PathPayload, ProcessEvent, ProcessPayload, ServerEvent, UnixEvent, VERSION, fault_counter,
 };
 use sandbox_common::net::AbstractName;
 use sandbox_common::path::WALK_DEPTH;
@@ -176,9 +176,28 @@ pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &Abstr
 /// About a packet. Whose task sends it is not known.
 #[inline(always)]
 pub(crate) fn packet(member: &Member, decision: Decision, net: NetPayload) {
-    let header = Header {
+    let event = NetEvent { header: of_packet(Kind::Net, member, decision), net };
+    send(member, &raw const event, size_of::<NetEvent>() as u32);
+}
+
+/// The same with the name that TLS asks for, which `event` holds already.
+#[inline(always)]
+pub(crate) fn server(
+    member: &Member,
+    decision: Decision,
+    net: NetPayload,
+    event: &mut ServerEvent,
+) {
+    event.header = of_packet(Kind::Server, member, decision);
+    event.server.net = net;
+    send(member, core::ptr::from_ref(event), size_of::<ServerEvent>() as u32);
+}
+
+#[inline(always)]
+fn of_packet(kind: Kind, member: &Member, decision: Decision) -> Header {
+    Header {
         version: VERSION,
-        kind: Kind::Net as u8,
+        kind: kind as u8,
         hook: Hook::Egress as u8,
         reason: decision.reason as u8,
         access: u32::from(decision.denied),
@@ -191,9 +210,7 @@ pub(crate) fn packet(member: &Member, decision: Decision, net: NetPayload) {
         uid: 0,
         mode: member.subject.mode,
         comm: [0; 16],
-    };
-    let event = NetEvent { header, net };
-    send(member, &raw const event, size_of::<NetEvent>() as u32);
+    }
 }
 
 /// About the task itself.

@@ -6,7 +6,7 @@ use crate::kernel::vfs::{Dentry, DentryAddress};
 use crate::own;
 use crate::subject::Member;
 use sandbox_common::decide::Decision;
-use sandbox_common::event::{Hook, NetPayload};
+use sandbox_common::event::{Hook, NetPayload, ServerEvent};
 use sandbox_common::net::AbstractName;
 use sandbox_common::subject::Mode;
 
@@ -111,6 +111,18 @@ pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &Abstr
     }
     event::unix(hook, member, decision, name);
     if enforces(member) { -EPERM } else { 0 }
+}
+
+/// The same with what is known of the name that TLS asks for; `event` holds it, and is filled in.
+#[inline(always)]
+pub(crate) fn server(
+    member: &Member,
+    decision: Decision,
+    address: NetPayload,
+    event: &mut ServerEvent,
+) -> bool {
+    event::server(member, decision, address, event);
+    !enforces(member)
 }
 
 /// For a decision about a packet, which may be sent at any time, by any task.

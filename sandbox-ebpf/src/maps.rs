@@ -12,7 +12,7 @@ use core::ptr;
 use sandbox_common::ask::{AskKey, Asks};
 use sandbox_common::event::{FAULT_COUNTERS, RING_BYTES};
 use sandbox_common::net::{
-    AbstractKey, Asked, Count, CountKey, Counted, Named, NamedKey, Net4, Net6, Port, PortRule,
+    AbstractKey, Asked, Connection, Count, CountKey, Named, NamedKey, Net4, Net6, Port, PortRule,
     Resolver,
 };
 use sandbox_common::path::{
@@ -20,7 +20,9 @@ use sandbox_common::path::{
 };
 use sandbox_common::pattern::{Endings, Patterns};
 use sandbox_common::subject::{Control, PATTERN_SETS, SESSIONS, Subject, TaskState};
+use sandbox_common::tls::ServerNameKey;
 
+use crate::cgroup::hello::Hello;
 use crate::path::Chain;
 use crate::path::cache::{ENTRIES, Entry};
 
@@ -199,9 +201,16 @@ pub(crate) static NAMES: LpmTrie<NamedKey, Named> = LpmTrie::with_max_entries(1_
 #[map]
 pub(crate) static COUNTS: HashMap<CountKey, Count> =
     HashMap::with_max_entries(262_144, BPF_F_NO_PREALLOC);
-/// For which of them a connection counts.
+/// For which of them a connection counts, and what it has to show.
 #[btf_map]
-pub(crate) static COUNTED: SkStorage<Counted> = SkStorage::new();
+pub(crate) static CONNECTIONS: SkStorage<Connection> = SkStorage::new();
+/// Names that TLS may ask for: the port set. By the longest prefix, see [`ServerNameKey`].
+#[map]
+pub(crate) static SERVER_NAMES: LpmTrie<ServerNameKey, u32> = LpmTrie::with_max_entries(65_536, 0);
+/// Working memory of connections whose first packet is being read. On the socket, which is locked while it sends:
+/// memory of the processor would be shared with whoever interrupts this.
+#[btf_map]
+pub(crate) static HELLOS: SkStorage<Hello> = SkStorage::new();
 /// Where the resolvers of sessions listen, by session number.
 #[map]
 pub(crate) static RESOLVERS: HashMap<u32, Resolver> = HashMap::with_max_entries(SESSIONS, 0);

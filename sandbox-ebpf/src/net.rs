@@ -113,8 +113,15 @@ pub(crate) fn reach(
         protocol,
         port: port.to_ne_bytes(),
     };
+    let now = task::boot_time();
     match NAMES.get(Key::new(NAMED_PREFIX + 16, key)) {
-        Some(named) if goes_on || named.until > task::boot_time() => {
+        // Names are checked in TLS over TCP only.
+        Some(named) if protocol == UDP && named.checked_by(now) != 0 => Decision {
+            denied: Access::CONNECT.bits() as u16,
+            rule: named.check,
+            reason: Reason::NotTcp as u16,
+        },
+        Some(named) if goes_on || named.until > now => {
             Decision { rule: named.rule, ..Decision::ALLOW }
         }
         Some(named) => Decision {
@@ -123,6 +130,28 @@ pub(crate) fn reach(
             reason: Reason::Expired as u16,
         },
         None => decision,
+    }
+}
+
+/// The rule that has the name checked that TLS asks for, of what `decision` allows to begin; 0: none.
+#[inline(always)]
+pub(crate) fn checked_by(
+    member: &Member,
+    address: &Address,
+    protocol: u16,
+    port: u16,
+    decision: Decision,
+) -> u32 {
+    let key = NamedKey {
+        session: member.subject.session,
+        address: bytes(address.reached().0),
+        protocol,
+        port: port.to_ne_bytes(),
+    };
+    match NAMES.get(Key::new(NAMED_PREFIX + 16, key)) {
+        // A rule about the address itself comes before those about names.
+        Some(named) if named.rule == decision.rule => named.checked_by(task::boot_time()),
+        _ => 0,
     }
 }
 

@@ -204,6 +204,16 @@ fn mutated_events() {
 }
 
 #[test]
+fn mutated_hellos() {
+    let hellos: [&[u8]; 3] = [
+        include_bytes!("hellos/openssl-3.0.bin"),
+        include_bytes!("hellos/openssl-3.0-tls12.bin"),
+        include_bytes!("hellos/curl-7.88.bin"),
+    ];
+    each(&hellos.map(<[u8]>::to_vec), entry::hello);
+}
+
+#[test]
 fn mutated_questions() {
     each(&[QUESTION.to_vec()], entry::names);
 }

@@ -4,16 +4,17 @@
 //! is read off its socket whenever it sends, and it sends for whatever it receives: no program has to look at what
 //! comes in.
 
+use super::connection;
 use crate::counter;
-use crate::maps::{COUNTED, COUNTS};
+use crate::maps::COUNTS;
 use crate::net::TCP;
 use crate::subject::Member;
 use aya_ebpf::bindings::{__sk_buff, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock};
-use aya_ebpf::helpers::generated::{bpf_sk_storage_get, bpf_tcp_sock};
+use aya_ebpf::helpers::generated::bpf_tcp_sock;
 use sandbox_common::Access;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::Reason;
-use sandbox_common::net::{Count, CountKey, Counted};
+use sandbox_common::net::{Connection, Count, CountKey};
 use sandbox_common::subject::COUNTS as SOME_COUNT;
 
 /// Whether something may begin by the rule of a decision that allows it.
@@ -38,15 +39,15 @@ pub(super) fn begin(
         return spent(key.rule);
     }
     if protocol == TCP {
-        let Some(socket) = socket(skb) else {
+        let Some(socket) = connection::socket(skb) else {
             return Decision::deny(Reason::Unreadable, Access::CONNECT);
         };
-        let counted = storage(socket, BPF_SK_STORAGE_GET_F_CREATE.into());
-        if counted.is_null() {
+        let connection = connection::of(socket, BPF_SK_STORAGE_GET_F_CREATE);
+        if connection.is_null() {
             return Decision::deny(Reason::NoMemory, Access::CONNECT);
         }
         // SAFETY: not null, and the verifier knows its size.
-        unsafe { *counted = Counted { key, received: 0 } };
+        unsafe { *connection = Connection { key, received: 0, check: 0, refused: 0 } };
     }
     add_sent(skb, count);
     decision
@@ -54,14 +55,14 @@ pub(super) fn begin(
 
 /// Counts a segment of a connection that goes on. The rule, where it may not any more.
 #[inline(always)]
-pub(super) fn go_on(skb: *mut __sk_buff) -> Option<u32> {
-    let socket = socket(skb)?;
-    let counted = storage(socket, 0);
-    if counted.is_null() {
+pub(super) fn go_on(
+    skb: *mut __sk_buff,
+    socket: *mut bpf_sock,
+    counted: &mut Connection,
+) -> Option<u32> {
+    if counted.key.rule == 0 {
         return None;
     }
-    // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
-    let counted = unsafe { &mut *counted };
     let count = COUNTS.get_ptr_mut(counted.key)?;
     add_sent(skb, count);
     // SAFETY: the verifier checks that the socket is one.
@@ -104,20 +105,4 @@ fn add_sent(skb: *mut __sk_buff, count: *mut Count) {
     unsafe {
         counter::add(&raw mut (*count).sent, u64::from((*skb).len));
     }
-}
-
-/// The packet's socket. Read once: what was compared with null is what the verifier knows to be one.
-#[inline(always)]
-fn socket(skb: *mut __sk_buff) -> Option<*mut bpf_sock> {
-    // SAFETY: the verifier checks the access to the context.
-    let socket = unsafe { (*skb).__bindgen_anon_2.sk };
-    if socket.is_null() { None } else { Some(socket) }
-}
-
-/// What a socket keeps; null where that is nothing.
-#[inline(always)]
-fn storage(socket: *mut bpf_sock, flags: u64) -> *mut Counted {
-    let map = core::ptr::from_ref(&COUNTED).cast_mut().cast();
-    // SAFETY: the verifier checks that the socket is one.
-    unsafe { bpf_sk_storage_get(map, socket.cast(), core::ptr::null_mut(), flags).cast() }
 }

@@ -4,7 +4,9 @@
 
 mod address;
 mod bind;
+mod connection;
 mod count;
+pub(crate) mod hello;
 mod names;
 mod packet;
 

@@ -4,7 +4,8 @@
 //! headers), and loopback has other names. A TCP connection is judged by its first segment; what an
 //! accepted one answers goes wherever it came from.
 
-use super::{count, names};
+use super::hello::{self, Segment};
+use super::{connection, count, names};
 use crate::finish;
 use crate::net::{self, Address, TCP, UDP};
 use crate::peer::{self, End};
@@ -15,6 +16,7 @@ use aya_ebpf::programs::SkBuffContext;
 use sandbox_common::Access;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::Reason;
+use sandbox_common::subject::SERVER_NAMES;
 
 /// `linux/if_ether.h`
 const ETH_P_IP: u32 = 0x0800_u16.to_be() as u32;
@@ -69,23 +71,16 @@ fn judge(ctx: &SkBuffContext) -> bool {
     }
     let header = match protocol {
         TCP => header::<[u16; 7]>(ctx, offset)
-            .map(|[source, port, .., flags]| (source, port, flags.to_ne_bytes()[1])),
-        UDP => header::<[u16; 2]>(ctx, offset).map(|[source, port]| (source, port, SYN)),
+            .map(|[source, port, .., flags]| (source, port, flags.to_ne_bytes())),
+        UDP => header::<[u16; 2]>(ctx, offset).map(|[source, port]| (source, port, [0, SYN])),
         // No socket that sends others can be made.
         _ => None,
     };
-    let (source, port) = match header {
-        Some((_, port, flags)) if flags & (SYN | ACK) != SYN => {
-            return match count::go_on(skb) {
-                None => true,
-                Some(rule) => finish::packet(
-                    &session::owner().member(),
-                    count::spent(rule),
-                    to.payload(TCP, port),
-                ),
-            };
+    let (source, port, flags) = match header {
+        Some((_, port, flags)) if flags[1] & (SYN | ACK) != SYN => {
+            return goes_on(Segment { skb, offset, flags }, &to, port);
         }
-        Some((source, port, _)) => (source, port),
+        Some(header) => header,
         None => {
             let denied = Decision::deny(Reason::Packet, Access::CONNECT);
             return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
@@ -96,7 +91,20 @@ fn judge(ctx: &SkBuffContext) -> bool {
     let decision = net::reach((&member, session.generation()), &to, protocol, port, true);
     let decision = count::begin(skb, &member, protocol, decision);
     if decision.allowed() {
-        return true;
+        if protocol != TCP || member.subject.permits & SERVER_NAMES == 0 {
+            return true;
+        }
+        let check = net::checked_by(&member, &to, protocol, port, decision);
+        let segment = Segment { skb, offset, flags };
+        return match hello::begin(segment, check) {
+            // It may have data already.
+            Ok(()) => check == 0 || hello::check(&segment, &to, port),
+            Err(reason) => {
+                let denied = Decision::deny(reason, Access::CONNECT);
+                let denied = Decision { rule: check, ..denied };
+                finish::packet(&member, denied, to.payload(protocol, port))
+            }
+        };
     }
     let payload = to.payload(protocol, port);
     let (from, to) = (End { address: from, port: source }, End { address: to, port });
@@ -107,6 +115,27 @@ fn judge(ctx: &SkBuffContext) -> bool {
         return true;
     }
     finish::packet(&member, decision, payload)
+}
+
+/// A segment of a connection that was let begin.
+#[inline(always)]
+fn goes_on(segment: Segment, to: &Address, port: u16) -> bool {
+    let Some(socket) = connection::socket(segment.skb) else { return true };
+    let connection = connection::of(socket, 0);
+    if connection.is_null() {
+        return true;
+    }
+    // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
+    let connection = unsafe { &mut *connection };
+    if connection.check != 0 && !hello::check(&segment, to, port) {
+        return false;
+    }
+    match count::go_on(segment.skb, socket, connection) {
+        None => true,
+        Some(rule) => {
+            finish::packet(&session::owner().member(), count::spent(rule), to.payload(TCP, port))
+        }
+    }
 }
 
 #[inline(always)]

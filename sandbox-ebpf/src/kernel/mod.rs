@@ -5,6 +5,7 @@
 //! bad address (`read`).
 
 pub(crate) mod program;
+pub(crate) mod skb;
 pub(crate) mod socket;
 pub(crate) mod task;
 pub(crate) mod vfs;

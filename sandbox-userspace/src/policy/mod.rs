@@ -35,7 +35,7 @@ pub mod preset;
 mod resolve;
 pub mod rule;
 pub mod schema;
-mod server_names;
+pub mod server_names;
 pub mod services;
 #[cfg(test)]
 mod size_tests;

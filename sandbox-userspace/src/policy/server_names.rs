@@ -7,7 +7,8 @@ use super::compiled::{CompiledPolicy, PortEntry, ServerName};
 use super::names::{NameLayer, Named, Names, Opening};
 use super::ports::prefixes;
 use super::rule::Protocol;
-use sandbox_common::tls::SERVER_NAME;
+use sandbox_common::event::Reason;
+use sandbox_common::tls::{self, Letters, SERVER_NAME};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -67,6 +68,26 @@ fn ports(open: &[Opening]) -> Vec<(u16, u8)> {
         }
     }
     ranges.into_iter().flat_map(prefixes).collect()
+}
+
+/// The name that the first bytes of a TLS client ask for, as the kernel side reads it: for tests.
+#[doc(hidden)]
+pub fn asked_for(bytes: &[u8]) -> Result<String, Reason> {
+    struct Name(Vec<u8>);
+    impl Letters for Name {
+        fn put(&mut self, index: u32, len: u32, letter: u8) {
+            assert!(
+                usize::try_from(index) == Ok(self.0.len()) && index < len,
+                "letters come in order"
+            );
+            self.0.push(letter);
+        }
+    }
+    let (mut name, len) = (Name(Vec::new()), u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    let length = tls::server_name(&bytes, len, &mut name)?;
+    assert!(usize::try_from(length) == Ok(name.0.len()) && name.0.len() <= SERVER_NAME, "{length}");
+    // Letters of names are ASCII.
+    Ok(String::from_utf8_lossy(&name.0).into_owned())
 }
 
 #[cfg(test)]

@@ -419,6 +419,11 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
             "the name that TLS asks for is not whole in the first packet, where the rule checks it"
                 .into()
         }
+        Some(Reason::Changeable) => {
+            "the name that TLS asks for lies in memory that the program can still change \
+             (MSG_ZEROCOPY, sendfile, splice), where the rule checks it"
+                .into()
+        }
         Some(Reason::NotTcp) => {
             "the rule checks which name TLS asks for, which is done over TCP only: QUIC and other UDP \
              are refused"

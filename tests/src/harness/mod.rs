@@ -7,6 +7,7 @@ mod engine;
 mod events;
 mod ground;
 mod hand;
+pub(crate) mod hello;
 mod kernel_objects;
 mod policy;
 mod session;

@@ -9,6 +9,7 @@ mod attributes;
 mod descriptors;
 mod files;
 mod greed;
+mod hello;
 mod kinds;
 mod landlock;
 mod listen;
@@ -31,10 +32,11 @@ use answer::{Outcome, Stage};
 pub(crate) use attributes::Attribute;
 pub(crate) use descriptors::{Use, send};
 pub(crate) use files::deep_directory;
+pub(crate) use hello::ANSWER;
 pub(crate) use kinds::{SocketKind, SocketWay, kinds_of, socket_kinds};
 pub(crate) use listen::add_address;
 pub(crate) use lookup::LookupWay;
-pub(crate) use operation::{Handle, Operation, UdpWay};
+pub(crate) use operation::{Handle, HelloWay, Operation, UdpWay};
 pub(crate) use outsider::{Act, Whom};
 pub(crate) use place::Place;
 pub(crate) use process::Identity;
@@ -145,6 +147,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::TcpAcross { address, until } => network::tcp_across(*address, until),
         O::TcpFastOpen { address } => network::tcp_fast_open(*address),
         O::UringTcp { address } => uring::connect(*address),
+        O::Hello { address, parts, way, answered } => hello::send(*address, parts, *way, *answered),
         O::Udp { address, way } => network::udp(*address, *way),
         O::Hammer { address, threads } => Ok(network::hammer(*address, *threads)),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),

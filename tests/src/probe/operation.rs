@@ -195,6 +195,14 @@ pub(crate) enum Operation {
     UringTcp {
         address: SocketAddr,
     },
+    // hello.rs
+    /// Connects and sends these parts, each by itself; waits until the other side has heard them where `answered`.
+    Hello {
+        address: SocketAddr,
+        parts: Vec<Vec<u8>>,
+        way: HelloWay,
+        answered: bool,
+    },
     Udp {
         address: SocketAddr,
         way: UdpWay,
@@ -446,6 +454,27 @@ pub(crate) enum UdpWay {
     Sendmmsg,
 }
 
+/// How what a connection begins with is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HelloWay {
+    Write,
+    /// With the first segment of all, by `MSG_FASTOPEN` without a cookie.
+    FastOpen,
+    /// The first part by a connection of its own, the rest by another one of the same socket.
+    Again,
+    /// `MSG_OOB`
+    Urgent,
+    /// `MSG_ZEROCOPY`
+    ZeroCopy,
+    /// `IORING_OP_SEND`
+    Uring,
+    /// Out of a file.
+    Sendfile,
+    /// Out of a pipe.
+    Splice,
+}
+
 /// A file handle of `name_to_handle_at`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Handle {
@@ -496,6 +525,7 @@ impl Operation {
             O::TcpAcross { .. } => "tcp_across",
             O::TcpFastOpen { .. } => "tcp_fast_open",
             O::UringTcp { .. } => "uring_tcp",
+            O::Hello { .. } => "hello",
             O::Udp { .. } => "udp",
             O::Hammer { .. } => "hammer",
             O::Socket { .. } => "socket",

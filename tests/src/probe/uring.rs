@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const OP_CONNECT: u8 = 16;
 const OP_OPENAT: u8 = 18;
 const OP_WRITE: u8 = 23;
+const OP_SEND: u8 = 26;
 const OP_RENAMEAT: u8 = 35;
 const OP_UNLINKAT: u8 = 36;
 const OP_SOCKET: u8 = 45;
@@ -231,6 +232,17 @@ pub(super) fn write(file: BorrowedFd<'_>, text: &[u8]) -> Result<(), Failure> {
         fd: file.as_raw_fd(),
         first: text.as_ptr().expose_provenance() as u64,
         len: u32::try_from(text.len()).unwrap_or_default(),
+        ..Submission::default()
+    })
+    .map(drop)
+}
+
+pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Failure> {
+    submit(Submission {
+        opcode: OP_SEND,
+        fd: socket.as_raw_fd(),
+        first: bytes.as_ptr().expose_provenance() as u64,
+        len: u32::try_from(bytes.len()).unwrap_or_default(),
         ..Submission::default()
     })
     .map(drop)

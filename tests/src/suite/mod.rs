@@ -40,6 +40,7 @@ mod prerequisites;
 mod running;
 mod selinux;
 mod siege;
+mod server_names;
 mod sockets;
 mod subvolumes;
 mod superblocks;
@@ -138,6 +139,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         listen::trials(),
         names::trials(),
         names_world::trials(),
+        server_names::trials(),
         sockets::trials(),
         unix::trials(),
         daemons::trials(),
