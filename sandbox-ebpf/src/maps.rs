@@ -6,7 +6,9 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_ge
 use aya_ebpf::macros::{btf_map, map};
 #[expect(deprecated, reason = "what replaces it takes Linux 6.2")]
 use aya_ebpf::maps::CgroupStorage;
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap};
+use aya_ebpf::maps::{
+    Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray,
+};
 use core::ffi::c_void;
 use core::ptr;
 use sandbox_common::ask::{AskKey, Asks};
@@ -207,6 +209,9 @@ pub(crate) static CONNECTIONS: SkStorage<Connection> = SkStorage::new();
 /// Names that TLS may ask for: the port set. By the longest prefix, see [`ServerNameKey`].
 #[map]
 pub(crate) static SERVER_NAMES: LpmTrie<ServerNameKey, u32> = LpmTrie::with_max_entries(65_536, 0);
+/// What `egress` goes on with where a connection is checked. User space enters it.
+#[map]
+pub(crate) static TAILS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 /// Working memory of connections whose first packet is being read. On the socket, which is locked while it sends:
 /// memory of the processor would be shared with whoever interrupts this.
 #[btf_map]

@@ -4,41 +4,58 @@
 //! same socket begins anew. The first data that leaves is judged, whole, in one packet (a packet leaves here before
 //! it is cut to what the network takes), and nothing leaves before. Once it has passed nothing is looked at any more;
 //! once it was refused no data leaves any more.
+//!
+//! `egress` calls [`egress_hello`] as its tail: in one program they would have more ways than the verifier follows,
+//! and need more stack than there is. What the one knows the other finds on the socket.
 
 use super::connection;
+use super::packet::{ACK, SYN};
 use crate::finish;
 use crate::kernel::skb;
-use crate::maps::{HELLOS, PORTS, SERVER_NAMES};
+use crate::maps::{HELLOS, PORTS, SERVER_NAMES, TAILS};
 use crate::net::{Address, TCP};
 use crate::session;
 use crate::subject::Member;
-use aya_ebpf::bindings::{__sk_buff, BPF_SK_STORAGE_GET_F_CREATE};
+use aya_ebpf::bindings::{__sk_buff, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock};
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_sk_storage_delete, bpf_skb_load_bytes};
+use aya_ebpf::macros::cgroup_skb;
 use aya_ebpf::maps::lpm_trie::Key;
+use aya_ebpf::programs::SkBuffContext;
 use core::ffi::{c_long, c_void};
 use core::mem::MaybeUninit;
 use sandbox_common::Access;
 use sandbox_common::decide::Decision;
-use sandbox_common::event::{NetPayload, Reason, SERVER_BYTES, ServerEvent};
+use sandbox_common::event::{Reason, SERVER_BYTES, ServerEvent};
 use sandbox_common::net::{Connection, PORT_PREFIX, Port};
+use sandbox_common::subject::Subject;
 use sandbox_common::tls::{self, Letters, Payload, SERVER_NAME_PREFIX, ServerNameKey, Step};
 
 /// Of a TCP header's fourteenth byte: some of the data is urgent, and the other side may read it apart.
 const URG: u8 = 32;
+/// Bytes of a TCP header without options.
+const TCP_HEADER: u32 = 20;
 
-/// Working memory.
+/// What is known of a connection that is being checked, and working memory.
 #[repr(C)]
 pub(crate) struct Hello {
-    event: ServerEvent,
+    /// Id of the session's cgroup.
+    cgroup: u64,
+    subject: Subject,
+    to: [u32; 4],
+    segment: Segment,
+    /// In network byte order.
+    port: u16,
+    /// Most bytes that a look-up or an event reads, in their places.
     key: Key<ServerNameKey>,
+    event: ServerEvent,
 }
 
-/// A segment of TCP.
+/// Where a segment of TCP lies in its packet.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct Segment {
-    pub(super) skb: *mut __sk_buff,
     /// Where its header begins.
-    pub(super) offset: usize,
+    pub(super) offset: u32,
     /// The header's thirteenth byte, with its length, and its fourteenth.
     pub(super) flags: [u8; 2],
 }
@@ -52,151 +69,165 @@ impl Segment {
 
     /// Where its data begins, and how many bytes that is.
     #[inline(always)]
-    fn data(&self) -> (u32, u32) {
+    fn data(&self, skb: *mut __sk_buff) -> (u32, u32) {
         // SAFETY: the verifier checks the access to the context.
-        let whole = unsafe { (*self.skb).len };
-        let at = self.offset as u32 + self.header();
+        let whole = unsafe { (*skb).len };
+        let at = self.offset + self.header();
         (at, whole.saturating_sub(at))
+    }
+
+    #[inline(always)]
+    fn begins(&self) -> bool {
+        self.flags[1] & (SYN | ACK) == SYN
     }
 }
 
 /// Notes by which rule a connection that begins is checked; 0: by none. False where there is no memory to.
 #[inline(always)]
-pub(super) fn begin(segment: Segment, check: u32) -> Result<(), Reason> {
-    let Some(socket) = connection::socket(segment.skb) else { return Err(Reason::Unreadable) };
+pub(super) fn begin(socket: *mut bpf_sock, check: u32) -> bool {
     let flags = if check == 0 { 0 } else { BPF_SK_STORAGE_GET_F_CREATE };
     let connection = connection::of(socket, flags);
     if connection.is_null() {
-        return if check == 0 { Ok(()) } else { Err(Reason::NoMemory) };
+        return check == 0;
     }
     // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
-    let connection = unsafe { &mut *connection };
-    (connection.check, connection.refused) = (check, 0);
-    if check == 0 {
-        return Ok(());
-    }
-    // Another flow of the same connection could carry what this one was refused.
-    let options = Bytes { skb: segment.skb, at: segment.offset as u32 + 20 };
-    if tls::joins(&options, segment.header().saturating_sub(20)) {
-        return Err(Reason::NotTls);
-    }
-    Ok(())
+    unsafe { ((*connection).check, (*connection).refused) = (check, 0) };
+    true
 }
 
-/// Whether a segment of a connection that may be checked may leave. A function of its own, for its stack, and to be
-/// once in the program.
-#[inline(never)]
-pub(super) fn check(segment: &Segment, to: &Address, port: u16) -> bool {
-    let (at, len) = segment.data();
-    if len == 0 {
-        return true;
-    }
-    let Some(socket) = connection::socket(segment.skb) else { return true };
-    let connection = connection::of(socket, 0);
-    if connection.is_null() {
-        return true;
-    }
-    // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
-    let connection = unsafe { &mut *connection };
-    if connection.check == 0 {
-        return true;
-    }
-    if connection.refused != 0 {
-        return false;
+/// Has a segment of a checked connection judged. Returns only where it must not leave.
+#[inline(always)]
+pub(super) fn judge(
+    ctx: &SkBuffContext,
+    socket: *mut bpf_sock,
+    connection: &Connection,
+    segment: Segment,
+    to: &Address,
+    port: u16,
+) -> bool {
+    if !segment.begins() {
+        if segment.data(ctx.skb.skb).1 == 0 {
+            return true;
+        }
+        if connection.refused != 0 {
+            return false;
+        }
     }
     let session = session::owner();
     let member = session.member();
-    let address = to.payload(TCP, port);
     let hello = connection::storage(&HELLOS, socket, BPF_SK_STORAGE_GET_F_CREATE);
     if hello.is_null() {
-        connection.refused = Reason::NoMemory as u32;
-        let decision = denied(connection.check, Reason::NoMemory);
-        return refused(connection, finish::packet(&member, decision, address));
+        let denied = denied(connection.check, Reason::NoMemory);
+        return finish::packet(&member, denied, to.payload(TCP, port));
     }
-    // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
-    let hello = unsafe { &mut *hello };
-    let result = if segment.flags[1] & URG != 0 {
-        Err(Reason::NotTls)
-    } else if skb::is_shared(segment.skb) {
-        Err(Reason::Changeable)
-    } else {
-        judge(Bytes { skb: segment.skb, at }, len, &member, port, hello)
-    };
-    let passes = match result {
-        Ok(()) => {
-            connection.check = 0;
-            true
+    // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends. The context is this
+    // program's.
+    unsafe {
+        (*hello).cgroup = member.cgroup;
+        (*hello).subject = *member.subject;
+        (*hello).to = to.0;
+        (*hello).segment = segment;
+        (*hello).port = port;
+        TAILS.tail_call(ctx, 0);
+    }
+    // There is none.
+    let denied = denied(connection.check, Reason::Unreadable);
+    finish::packet(&member, denied, to.payload(TCP, port))
+}
+
+/// The first segment, and the first data, of a checked connection: `egress` goes on here.
+#[cgroup_skb(egress)]
+pub(crate) fn egress_hello(ctx: SkBuffContext) -> i32 {
+    let skb = ctx.skb.skb;
+    let Some(socket) = connection::socket(skb) else { return 0 };
+    let (connection, hello) = (connection::of(socket, 0), connection::storage(&HELLOS, socket, 0));
+    if connection.is_null() || hello.is_null() {
+        return 0;
+    }
+    // SAFETY: not null, and the verifier knows their sizes; the socket is locked while it sends.
+    let (connection, hello) = unsafe { (&mut *connection, &mut *hello) };
+    let (at, len) = hello.segment.data(skb);
+    let reason = show(skb, hello, at, len);
+    let mut passes = true;
+    if let Some(reason) = Reason::from_number(reason as u8) {
+        connection.refused = reason as u32;
+        let decision = denied(connection.check, reason);
+        let member = Member::of(hello.cgroup, &hello.subject);
+        let address = Address(hello.to).payload(TCP, hello.port);
+        passes = finish::server(&member, decision, address, &mut hello.event);
+        // Where the session only reports, that is done once.
+        if passes {
+            (connection.check, connection.refused) = (0, 0);
         }
-        Err(reason) => tell(connection, &member, reason, address, hello),
-    };
-    let map = core::ptr::from_ref(&HELLOS).cast_mut().cast();
-    // SAFETY: the verifier checks that the socket is one. It has the memory, so that it can be given back.
-    unsafe { bpf_sk_storage_delete(map, socket.cast()) };
-    passes
-}
-
-#[inline(always)]
-fn tell(
-    connection: &mut Connection,
-    member: &Member,
-    reason: Reason,
-    address: NetPayload,
-    hello: &mut Hello,
-) -> bool {
-    connection.refused = reason as u32;
-    let decision = denied(connection.check, reason);
-    refused(connection, finish::server(member, decision, address, &mut hello.event))
-}
-
-/// Where the session only reports, that is done once.
-#[inline(always)]
-fn refused(connection: &mut Connection, passes: bool) -> bool {
-    if passes {
-        (connection.check, connection.refused) = (0, 0);
+    } else if len != 0 {
+        connection.check = 0;
     }
-    passes
+    if connection.check == 0 {
+        let map = core::ptr::from_ref(&HELLOS).cast_mut().cast();
+        // SAFETY: the verifier checks that the socket is one. What it has there is not used any more.
+        unsafe { bpf_sk_storage_delete(map, socket.cast()) };
+    }
+    i32::from(passes)
+}
+
+/// The number of the reason why a segment must not leave, which it shows; 0: it may.
+#[inline(always)]
+fn show(skb: *mut __sk_buff, hello: &mut Hello, at: u32, len: u32) -> u32 {
+    hello.event.server.len = 0;
+    let segment = hello.segment;
+    if segment.begins() {
+        // Another flow of the same connection could carry what this one was refused.
+        let options = Bytes { skb, at: segment.offset + TCP_HEADER };
+        if tls::joins(&options, segment.header().saturating_sub(TCP_HEADER)) {
+            return Reason::NotTls as u32;
+        }
+    }
+    if len == 0 {
+        return 0;
+    }
+    if segment.flags[1] & URG != 0 {
+        return Reason::NotTls as u32;
+    }
+    if skb::is_shared(skb) {
+        return Reason::Changeable as u32;
+    }
+    let name = match tls::server_name(&Bytes { skb, at }, len, hello) {
+        Ok(name) => name,
+        Err(reason) => return reason as u32,
+    };
+    hello.event.server.len = name;
+    let slot = hello.subject.slot;
+    hello.key.prefix_len = SERVER_NAME_PREFIX + 8 * (name + 1);
+    hello.key.data.slot = slot;
+    let Some(set) = SERVER_NAMES.get(&hello.key) else { return Reason::ServerName as u32 };
+    let key = Port { slot, set: *set, protocol: TCP, port: hello.port.to_ne_bytes() };
+    match PORTS.get(Key::new(PORT_PREFIX + 16, key)) {
+        Some(rule) if rule.allow == 1 => 0,
+        _ => Reason::ServerName as u32,
+    }
 }
 
 #[inline(always)]
-fn denied(rule: u32, reason: Reason) -> Decision {
+pub(super) fn denied(rule: u32, reason: Reason) -> Decision {
     Decision { rule, ..Decision::deny(reason, Access::CONNECT) }
 }
 
-/// Whether the name that is asked for is one that a rule allows at the port.
-#[inline(always)]
-fn judge(
-    data: Bytes,
-    len: u32,
-    member: &Member,
-    port: u16,
-    hello: &mut Hello,
-) -> Result<(), Reason> {
-    let slot = member.subject.slot;
-    let name = tls::server_name(&data, len, hello)?;
-    hello.event.server.len = name;
-    hello.key.prefix_len = SERVER_NAME_PREFIX + 8 * (name + 1);
-    hello.key.data.slot = slot;
-    let Some(set) = SERVER_NAMES.get(&hello.key) else { return Err(Reason::ServerName) };
-    let key = Port { slot, set: *set, protocol: TCP, port: port.to_ne_bytes() };
-    match PORTS.get(Key::new(PORT_PREFIX + 16, key)) {
-        Some(rule) if rule.allow == 1 => Ok(()),
-        _ => Err(Reason::ServerName),
-    }
-}
-
 impl Letters for Hello {
-    /// From the front for the event, from the end for the look-up, over zeros: with one behind it.
+    /// From the front for the event, from the end for the look-up, with a zero behind it.
     #[inline(always)]
     fn put(&mut self, index: u32, len: u32, letter: u8) {
         const MASK: usize = SERVER_BYTES - 1;
         let from_end = len - 1 - index;
         let text = (&raw mut self.event.server.name).cast::<u8>();
         let name = (&raw mut self.key.data).cast::<u8>();
-        // SAFETY: masked, both are within arrays of as many bytes. A name has no more than `SERVER_NAME`, which
+        // SAFETY: masked, all are within arrays of as many bytes. A name has no more than `SERVER_NAME`, which
         // the key's four bytes of the slot come before.
         unsafe {
             text.add(index as usize & MASK).write(letter);
             name.add((from_end as usize + size_of::<u32>()) & MASK).write(letter);
+            if index == 0 {
+                name.add((len as usize + size_of::<u32>()) & MASK).write(0);
+            }
         }
     }
 }

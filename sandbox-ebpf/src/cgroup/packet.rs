@@ -24,8 +24,8 @@ const ETH_P_IPV6: u32 = 0x86dd_u16.to_be() as u32;
 /// The only extension header that the kernel adds by itself, to packets of more than 64 KiB.
 const HOP_BY_HOP: u16 = 0;
 /// Of a TCP header's fourteenth byte.
-const SYN: u8 = 2;
-const ACK: u8 = 16;
+pub(super) const SYN: u8 = 2;
+pub(super) const ACK: u8 = 16;
 /// linux/ip.h: a list of options ends, one without a length, loose and strict source routes.
 const IPOPT_END: u8 = 0;
 const IPOPT_NOOP: u8 = 1;
@@ -78,7 +78,7 @@ fn judge(ctx: &SkBuffContext) -> bool {
     };
     let (source, port, flags) = match header {
         Some((_, port, flags)) if flags[1] & (SYN | ACK) != SYN => {
-            return goes_on(Segment { skb, offset, flags }, &to, port);
+            return goes_on(ctx, Segment { offset: offset as u32, flags }, &to, port);
         }
         Some(header) => header,
         None => {
@@ -95,16 +95,19 @@ fn judge(ctx: &SkBuffContext) -> bool {
             return true;
         }
         let check = net::checked_by(&member, &to, protocol, port, decision);
-        let segment = Segment { skb, offset, flags };
-        return match hello::begin(segment, check) {
-            // It may have data already.
-            Ok(()) => check == 0 || hello::check(&segment, &to, port),
-            Err(reason) => {
-                let denied = Decision::deny(reason, Access::CONNECT);
-                let denied = Decision { rule: check, ..denied };
-                finish::packet(&member, denied, to.payload(protocol, port))
-            }
-        };
+        let Some(socket) = connection::socket(skb) else { return unreadable() };
+        if !hello::begin(socket, check) {
+            let denied = hello::denied(check, Reason::NoMemory);
+            return finish::packet(&member, denied, to.payload(protocol, port));
+        }
+        let connection = connection::of(socket, 0);
+        if check == 0 || connection.is_null() {
+            return check == 0;
+        }
+        // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
+        let connection = unsafe { &*connection };
+        let segment = Segment { offset: offset as u32, flags };
+        return hello::judge(ctx, socket, connection, segment, &to, port);
     }
     let payload = to.payload(protocol, port);
     let (from, to) = (End { address: from, port: source }, End { address: to, port });
@@ -119,23 +122,20 @@ fn judge(ctx: &SkBuffContext) -> bool {
 
 /// A segment of a connection that was let begin.
 #[inline(always)]
-fn goes_on(segment: Segment, to: &Address, port: u16) -> bool {
-    let Some(socket) = connection::socket(segment.skb) else { return true };
+fn goes_on(ctx: &SkBuffContext, segment: Segment, to: &Address, port: u16) -> bool {
+    let skb = ctx.skb.skb;
+    let Some(socket) = connection::socket(skb) else { return true };
     let connection = connection::of(socket, 0);
     if connection.is_null() {
         return true;
     }
     // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
     let connection = unsafe { &mut *connection };
-    if connection.check != 0 && !hello::check(&segment, to, port) {
-        return false;
+    if let Some(rule) = count::go_on(skb, socket, connection) {
+        let member = session::owner();
+        return finish::packet(&member.member(), count::spent(rule), to.payload(TCP, port));
     }
-    match count::go_on(segment.skb, socket, connection) {
-        None => true,
-        Some(rule) => {
-            finish::packet(&session::owner().member(), count::spent(rule), to.payload(TCP, port))
-        }
-    }
+    connection.check == 0 || hello::judge(ctx, socket, connection, segment, to, port)
 }
 
 #[inline(always)]

@@ -2,6 +2,7 @@
 
 use super::EngineError;
 use aya::Ebpf;
+use aya::maps::ProgramArray;
 use aya::programs::links::FdLink;
 use aya::programs::{
     CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, CgroupSockAddr, CgroupSockAddrAttachType,
@@ -73,6 +74,25 @@ pub(super) fn load(ebpf: &mut Ebpf, hook: Hook, programs: &Path) -> Result<(), E
     let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
     tracing::debug!(name, verified, took = ?since.elapsed(), "loaded");
     program.pin(&path).map_err(|source| EngineError::Pin { name: name.into(), path, source })
+}
+
+/// Loads what `egress` goes on with where a connection is checked, and enters it where that finds it. It lives as long
+/// as the map is pinned.
+pub(super) fn load_tail(ebpf: &mut Ebpf) -> Result<(), EngineError> {
+    const NAME: &str = "egress_hello";
+    const MAP: &str = "TAILS";
+    let refused = |source| EngineError::Load { name: NAME, source: Box::new(source) };
+    let since = Instant::now();
+    let program = ebpf.program_mut(NAME).ok_or(EngineError::NoProgram(NAME))?;
+    let Program::CgroupSkb(program) = program else { return Err(EngineError::NoProgram(NAME)) };
+    program.load().map_err(refused)?;
+    let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
+    tracing::debug!(name = NAME, verified, took = ?since.elapsed(), "loaded");
+    let program = program.fd().and_then(|fd| fd.try_clone().map_err(ProgramError::IOError));
+    let program = program.map_err(refused)?;
+    let map = ebpf.map_mut(MAP).ok_or(EngineError::NoProgram(NAME))?;
+    let mut tails = ProgramArray::try_from(map).map_err(EngineError::map(MAP))?;
+    tails.set(0, &program, 0).map_err(EngineError::map(MAP))
 }
 
 /// The program for a hook of cgroups that is pinned in `programs`.

@@ -220,6 +220,7 @@ pub(super) fn load(
     for hook in CGROUP_HOOKS {
         cgroup::load(&mut ebpf, *hook, &programs)?;
     }
+    cgroup::load_tail(&mut ebpf)?;
     let mut maps = Maps::open(&maps)?;
     count_for_nobody(&mut maps)?;
     maps.next.set(1, FORMAT, 0).map_err(EngineError::map("NEXT"))?;

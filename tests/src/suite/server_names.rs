@@ -155,6 +155,7 @@ fn asks(session: &mut Session, name: &str) -> anyhow::Result<()> {
 }
 
 fn member() -> anyhow::Result<()> {
+    use HelloWay::{Again, FastOpen, Sendfile, Splice, Urgent, Uring, Write, ZeroCopy};
     let ground = Ground::new("server-names")?;
     let upstream = world()?;
     let mut session = Session::start(&ground, &policy(&upstream))?;
@@ -172,16 +173,15 @@ fn member() -> anyhow::Result<()> {
     let begun = [&good[..], half].concat();
     for to in [SocketAddr::from((HERE, PORT)), (Ipv6Addr::LOCALHOST, PORT).into()] {
         let far = Far::at(to)?;
-        passes(&mut session, &far, "its name", &[&good], HelloWay::Write)?;
-        passes(&mut session, &far, "in another shape", &[&browser], HelloWay::Write)?;
-        passes(&mut session, &far, "another allowed name", &[&cdn], HelloWay::Write)?;
-        passes(&mut session, &far, "with the first segment", &[&good], HelloWay::FastOpen)?;
-        passes(&mut session, &far, "by io_uring", &[&good], HelloWay::Uring)?;
-        passes(&mut session, &far, "with more behind it", &[&begun], HelloWay::Write)?;
+        passes(&mut session, &far, "its name", &[&good], Write)?;
+        passes(&mut session, &far, "in another shape", &[&browser], Write)?;
+        passes(&mut session, &far, "another allowed name", &[&cdn], Write)?;
+        passes(&mut session, &far, "with the first segment", &[&good], FastOpen)?;
+        passes(&mut session, &far, "by io_uring", &[&good], Uring)?;
+        passes(&mut session, &far, "with more behind it", &[&begun], Write)?;
         let again = "a second connection of a socket";
-        passes(&mut session, &far, again, &[&good, &good], HelloWay::Again)?;
+        passes(&mut session, &far, again, &[&good, &good], Again)?;
         let forbidden = Some("forbidden.example.net");
-        use HelloWay::{Again, FastOpen, Sendfile, Splice, Urgent, Uring, Write, ZeroCopy};
         for attempt in [
             ("another name", vec![&other[..]], Write, "server_name", forbidden),
             ("two names", vec![&two], Write, "server_name", None),
