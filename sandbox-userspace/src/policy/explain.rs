@@ -115,6 +115,10 @@ pub struct Answer {
     /// Another path to the same object, where it is that one which is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<PathBuf>,
+    /// Of a name that may be reached: whether TLS has to ask for an allowed name at its addresses. Else whatever other
+    /// name has the same address can be reached there too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sni: Option<bool>,
 }
 
 /// A policy on this machine, ready to be asked.
@@ -198,7 +202,13 @@ impl<'a> Asked<'a> {
             Change::Above { rule, .. } => rule.clone(),
             _ => origin.map(Named::of),
         };
-        Answer { allow, rule, change, by_path }
+        let sni = match (object, wish) {
+            (Object::Name(name, port), Wish::Reach(protocol)) if allow => {
+                Some(is_checked(self.policy, protocol, name, *port))
+            }
+            _ => None,
+        };
+        Answer { allow, rule, change, by_path, sni }
     }
 
     /// The path by which an object is closed that is open by its own.
@@ -357,10 +367,23 @@ fn reach_by_name(policy: &Policy, protocol: Protocol, name: &str, port: u16) -> 
         names::Named::Open(open) => open
             .iter()
             .find(|open| open.protocol == protocol as u16 && open.ports.contains(&port))
-            .map_or(denied(0), |open| Decision { allow: true, rule: open.rule }),
+            .map_or(denied(0), |open| match open.opens() {
+                true => Decision { allow: true, rule: open.rule },
+                false => denied(open.check),
+            }),
         names::Named::Denied(rule) => denied(rule),
         names::Named::Unknown => denied(0),
     }
+}
+
+/// Whether the name that TLS asks for is checked at a port of the addresses that a name stands for.
+fn is_checked(policy: &Policy, protocol: Protocol, name: &str, port: u16) -> bool {
+    let names::Named::Open(open) = Names::new(names::layers(policy)).decide(name) else {
+        return false;
+    };
+    let of_port =
+        |open: &&names::Opening| open.protocol == protocol as u16 && open.ports.contains(&port);
+    open.iter().find(of_port).is_some_and(|open| open.check != 0)
 }
 
 #[cfg(test)]

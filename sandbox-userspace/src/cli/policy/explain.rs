@@ -229,6 +229,16 @@ fn print(object: &str, line: &Line) {
         let path = printable(path.as_os_str().as_bytes());
         anstream::println!("  it is the same as {path}, which is closed");
     }
+    match answer.sni {
+        Some(true) => {
+            anstream::println!("  there TLS has to ask for a name that is allowed at this port");
+        }
+        Some(false) => anstream::println!(
+            "  with it whatever other name has the same address: events tell those that were asked for; ` sni` \
+             behind the name has checked what TLS asks for"
+        ),
+        None => {}
+    }
     if let (AccessName::Run, Some(rule)) = (access, &answer.rule) {
         let text = printable(rule.text.as_bytes());
         anstream::println!("  to let it run in a session: sandbox grant run '{text}'");
