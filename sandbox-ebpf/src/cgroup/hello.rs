@@ -76,15 +76,17 @@ impl Segment {
         (at, whole.saturating_sub(at))
     }
 
+    /// Whether a connection, or what has none, begins with it.
     #[inline(always)]
-    fn begins(&self) -> bool {
+    pub(super) fn begins(&self) -> bool {
         self.flags[1] & (SYN | ACK) == SYN
     }
 }
 
-/// Notes by which rule a connection that begins is checked; 0: by none. False where there is no memory to.
+/// Notes by which rule a connection that begins is checked; 0: by none. False where it cannot be noted.
 #[inline(always)]
-pub(super) fn begin(socket: *mut bpf_sock, check: u32) -> bool {
+pub(super) fn begin(skb: *mut __sk_buff, check: u32) -> bool {
+    let Some(socket) = connection::socket(skb) else { return check == 0 };
     let flags = if check == 0 { 0 } else { BPF_SK_STORAGE_GET_F_CREATE };
     let connection = connection::of(socket, flags);
     if connection.is_null() {
@@ -95,7 +97,8 @@ pub(super) fn begin(socket: *mut bpf_sock, check: u32) -> bool {
     true
 }
 
-/// Has a segment of a checked connection judged. Returns only where it must not leave.
+/// Has a segment of a checked connection judged, for which this goes on as another program. Returns where there is
+/// nothing to be judged, or nobody who could.
 #[inline(always)]
 pub(super) fn judge(
     ctx: &SkBuffContext,

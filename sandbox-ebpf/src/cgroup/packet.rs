@@ -76,51 +76,43 @@ fn judge(ctx: &SkBuffContext) -> bool {
         // No socket that sends others can be made.
         _ => None,
     };
-    let (source, port, flags) = match header {
-        Some((_, port, flags)) if flags[1] & (SYN | ACK) != SYN => {
-            return goes_on(ctx, Segment { offset: offset as u32, flags }, &to, port);
-        }
-        Some(header) => header,
-        None => {
-            let denied = Decision::deny(Reason::Packet, Access::CONNECT);
-            return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
-        }
+    let Some((source, port, flags)) = header else {
+        let denied = Decision::deny(Reason::Packet, Access::CONNECT);
+        return finish::packet(&session::owner().member(), denied, to.payload(protocol, 0));
     };
-    let session = session::owner();
-    let member = session.member();
-    let decision = net::reach((&member, session.generation()), &to, protocol, port, true);
-    let decision = count::begin(skb, &member, protocol, decision);
-    if decision.allowed() {
+    let segment = Segment { offset: offset as u32, flags };
+    if segment.begins() {
+        let session = session::owner();
+        let member = session.member();
+        let decision = net::reach((&member, session.generation()), &to, protocol, port, true);
+        let decision = count::begin(skb, &member, protocol, decision);
+        if !decision.allowed() {
+            let payload = to.payload(protocol, port);
+            let (from, to) = (End { address: from, port: source }, End { address: to, port });
+            if to.address.is_loopback()
+                && (names::is_resolver(&member, &to.address, port)
+                    || peer::is_fellow(skb.cast(), &member, protocol, &from, &to))
+            {
+                return true;
+            }
+            return finish::packet(&member, decision, payload);
+        }
         if protocol != TCP || member.subject.permits & SERVER_NAMES == 0 {
             return true;
         }
         let check = net::checked_by(&member, &to, protocol, port, decision);
-        let Some(socket) = connection::socket(skb) else { return unreadable() };
-        if !hello::begin(socket, check) {
+        if !hello::begin(skb, check) {
             let denied = hello::denied(check, Reason::NoMemory);
             return finish::packet(&member, denied, to.payload(protocol, port));
         }
-        let connection = connection::of(socket, 0);
-        if check == 0 || connection.is_null() {
-            return check == 0;
+        if check == 0 {
+            return true;
         }
-        // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
-        let connection = unsafe { &*connection };
-        let segment = Segment { offset: offset as u32, flags };
-        return hello::judge(ctx, socket, connection, segment, &to, port);
     }
-    let payload = to.payload(protocol, port);
-    let (from, to) = (End { address: from, port: source }, End { address: to, port });
-    if to.address.is_loopback()
-        && (names::is_resolver(&member, &to.address, port)
-            || peer::is_fellow(skb.cast(), &member, protocol, &from, &to))
-    {
-        return true;
-    }
-    finish::packet(&member, decision, payload)
+    goes_on(ctx, segment, &to, port)
 }
 
-/// A segment of a connection that was let begin.
+/// A segment of a connection that was let begin, perhaps the first, of one that is to be checked.
 #[inline(always)]
 fn goes_on(ctx: &SkBuffContext, segment: Segment, to: &Address, port: u16) -> bool {
     let skb = ctx.skb.skb;
@@ -131,7 +123,10 @@ fn goes_on(ctx: &SkBuffContext, segment: Segment, to: &Address, port: u16) -> bo
     }
     // SAFETY: not null, and the verifier knows its size; the socket is locked while it sends.
     let connection = unsafe { &mut *connection };
-    if let Some(rule) = count::go_on(skb, socket, connection) {
+    // What begins was counted.
+    if !segment.begins()
+        && let Some(rule) = count::go_on(skb, socket, connection)
+    {
         let member = session::owner();
         return finish::packet(&member.member(), count::spent(rule), to.payload(TCP, port));
     }
