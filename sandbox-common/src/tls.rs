@@ -8,6 +8,9 @@ use crate::event::Reason;
 
 /// Most bytes of a name: with the zero behind it, it fills a [`ServerNameKey`].
 pub const SERVER_NAME: usize = 251;
+/// The same as the numbers of a message are.
+const LONGEST: u32 = 251;
+const _: () = assert!(SERVER_NAME == LONGEST as usize);
 /// Most extensions of a message; known clients send less than 20.
 const EXTENSIONS: u32 = 64;
 
@@ -48,16 +51,14 @@ impl ServerNameKey {
     /// Of a name, or of all beneath it, with the length of the prefix. `None` where the name is too long.
     pub fn new(slot: u32, name: &[u8], beneath: bool) -> Option<(Self, u32)> {
         let mut key = Self { slot, name: [0; SERVER_NAME + 1] };
-        if name.len() > SERVER_NAME {
-            return None;
-        }
+        let len = u32::try_from(name.len()).ok().filter(|len| *len <= LONGEST)?;
         for (to, from) in key.name.iter_mut().zip(name.iter().rev()) {
             *to = *from;
         }
         if beneath {
             key.name[name.len()] = b'.';
         }
-        Some((key, SERVER_NAME_PREFIX + 8 * (name.len() as u32 + 1)))
+        Some((key, SERVER_NAME_PREFIX + 8 * (len + 1)))
     }
 }
 
@@ -122,11 +123,11 @@ pub fn server_name<P: Payload, L: Letters>(
     if name == 0 {
         return Err(Reason::NoServerName);
     }
-    if len == 0 || len > SERVER_NAME as u32 {
+    if len == 0 || len > LONGEST {
         return Err(Reason::ServerName);
     }
     let mut spelling = Spelling { name, len, before: b'.', bad: 0, letters };
-    payload.repeat(SERVER_NAME as u32, &mut spelling);
+    payload.repeat(LONGEST, &mut spelling);
     if spelling.bad != 0 || spelling.before == b'.' { Err(Reason::ServerName) } else { Ok(len) }
 }
 

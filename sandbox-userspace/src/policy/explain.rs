@@ -367,9 +367,12 @@ fn reach_by_name(policy: &Policy, protocol: Protocol, name: &str, port: u16) -> 
         names::Named::Open(open) => open
             .iter()
             .find(|open| open.protocol == protocol as u16 && open.ports.contains(&port))
-            .map_or(denied(0), |open| match open.opens() {
-                true => Decision { allow: true, rule: open.rule },
-                false => denied(open.check),
+            .map_or(denied(0), |open| {
+                if open.opens() {
+                    Decision { allow: true, rule: open.rule }
+                } else {
+                    denied(open.check)
+                }
             }),
         names::Named::Denied(rule) => denied(rule),
         names::Named::Unknown => denied(0),
