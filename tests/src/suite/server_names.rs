@@ -11,6 +11,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -27,19 +28,20 @@ const AAAA: u16 = 28;
 /// Whoever serves an address: it remembers what it heard, and answers.
 struct Far {
     address: SocketAddr,
+    listener: TcpListener,
     heard: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Far {
-    /// Answers until the suite ends.
+    /// Answers until it is dropped.
     fn at(address: SocketAddr) -> anyhow::Result<Self> {
         let listener =
             TcpListener::bind(address).with_context(|| format!("listening on {address}"))?;
         let address = listener.local_addr()?;
         let heard = Arc::<Mutex<Vec<u8>>>::default();
-        let all = Arc::clone(&heard);
+        let (all, answering) = (Arc::clone(&heard), listener.try_clone()?);
         std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
+            while let Ok((mut stream, _)) = answering.accept() {
                 let all = Arc::clone(&all);
                 std::thread::spawn(move || {
                     let mut buffer = [0; 8192];
@@ -53,12 +55,20 @@ impl Far {
                 });
             }
         });
-        Ok(Self { address, heard })
+        Ok(Self { address, listener, heard })
     }
 
     /// What it has heard since the last question.
     fn heard(&self) -> Vec<u8> {
         std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // Ends the waiting of whoever answers, and with it the listening: others want the port.
+        // SAFETY: a descriptor that is open, and a number.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
