@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::policy::asks::GRANTED;
 use crate::policy::check::path::spelled_out;
-use crate::policy::check::{Problem, address, amount, program};
+use crate::policy::check::{Problem, address, program, words};
 use crate::policy::services::Service;
 use crate::session::request::{Answer, Request, ask};
 use crate::session::state::{RUN, Registry};
@@ -181,8 +181,11 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
     }
     let is_path = PATHS.iter().any(|begin| what.starts_with(begin));
     if access == GrantAccess::Connect && !is_path {
-        let (host, _) = amount::split(what).map_err(refused)?;
-        address::parse_host(host).map_err(refused)?;
+        let words = words::split(what).map_err(refused)?;
+        let host = address::parse_host(words.what).map_err(refused)?;
+        if words.sni {
+            words::is_checkable(words.what, &host).map_err(refused)?;
+        }
         return Ok(("network.allow", what.to_owned()));
     }
     let key = match access {
@@ -226,6 +229,7 @@ mod tests {
             (GrantAccess::Connect, "api.example.com:443", "network.allow", "api.example.com:443"),
             (GrantAccess::Connect, "*.example.org", "network.allow", "*.example.org"),
             (GrantAccess::Connect, "a.example:1 max 1MB", "network.allow", "a.example:1 max 1MB"),
+            (GrantAccess::Connect, "a.example:1/tcp sni", "network.allow", "a.example:1/tcp sni"),
             (GrantAccess::Connect, "10.0.0.0/8:80/tcp", "network.allow", "10.0.0.0/8:80/tcp"),
             (GrantAccess::Connect, "/a b", "network.unix.allow", "/a b"),
             (GrantAccess::Run, " git  push ", "files.exec.granted", "git push"),
@@ -249,6 +253,7 @@ mod tests {
             (GrantAccess::Connect, "a.example:99999"),
             (GrantAccess::Connect, "a.example:1 max"),
             (GrantAccess::Connect, "a b/c"),
+            (GrantAccess::Connect, "10.0.0.1:1 sni"),
             (GrantAccess::Connect, "10.0.0.1/8:1"),
             (GrantAccess::Run, "/bin/git push"),
         ] {

@@ -3,7 +3,8 @@
 use super::names::{A, HERE, PORT, answered};
 use crate::harness::hello::{Hello, message, names, record};
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Session, Stands, Upstream, Why, eventually, trial, verb,
+    Denial, Ground, PATIENCE, Policy, Runner, Session, Stands, Upstream, Why, eventually, trial,
+    verb,
 };
 use crate::probe::{ANSWER, HelloWay, LookupWay, Operation, UdpWay, add_address};
 use anyhow::{Context as _, ensure};
@@ -281,7 +282,11 @@ fn lifted() -> anyhow::Result<()> {
 fn audit() -> anyhow::Result<()> {
     let ground = Ground::new("server-names-audit")?;
     let upstream = world()?;
-    let mut session = Session::start(&ground, &policy(&upstream).with("mode", "audit"))?;
+    let mut runner = Runner::new(&ground, &policy(&upstream))?;
+    let text = runner.written.text.replacen("version = 1\n", "version = 1\nmode = \"audit\"\n", 1);
+    std::fs::write(&runner.policy, &text)?;
+    runner.written.text = text;
+    let mut session = runner.open()?;
     asks(&mut session, NAME)?;
     let far = Far::at((HERE, PORT).into())?;
     let text = b"SSH-2.0-client\r\n";
