@@ -292,6 +292,8 @@ fn audit() -> anyhow::Result<()> {
     let text = b"SSH-2.0-client\r\n";
     let attempt = ("plain text", vec![&text[..]], HelloWay::Write, "not_tls", None);
     refused(&mut session, &far, &attempt)?;
+    // It was told, and has arrived.
+    ensure!(eventually(PATIENCE, || (far.heard() == text).then_some(())).is_some(), "lost");
     passes(&mut session, &far, "the same, answered", &[text], HelloWay::Write)?;
     session.finish()
 }
