@@ -23,10 +23,16 @@ impl Events {
     /// Every event so far. A line that is no JSON object becomes an object that says so; the last
     /// line counts only when it is complete.
     pub(crate) fn all(&self) -> Vec<Value> {
-        let text = std::fs::read(&self.file).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        self.that_say("")
+    }
+
+    /// Every event so far whose line contains the text: what is not asked for need not be parsed.
+    pub(crate) fn that_say(&self, text: &str) -> Vec<Value> {
+        let written = std::fs::read(&self.file).unwrap_or_default();
+        let written = String::from_utf8_lossy(&written);
+        let lines = written.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         lines
+            .filter(|line| line.contains(text))
             .map(|line| {
                 serde_json::from_str(line).unwrap_or_else(
                     |error| serde_json::json!({"broken": line, "error": error.to_string()}),
@@ -36,7 +42,7 @@ impl Events {
     }
 
     pub(crate) fn denials_of(&self, pid: i32) -> Vec<Value> {
-        let mut events = self.all();
+        let mut events = self.that_say(&format!("\"pid\":{pid},"));
         events.retain(|event| event["type"] == "denial" && event["pid"] == pid);
         events
     }
