@@ -63,13 +63,13 @@ pub(super) struct Segment {
 impl Segment {
     /// Bytes of its header.
     #[inline(always)]
-    fn header(&self) -> u32 {
+    fn header(self) -> u32 {
         u32::from(self.flags[0] >> 4) * 4
     }
 
     /// Where its data begins, and how many bytes that is.
     #[inline(always)]
-    fn data(&self, skb: *mut __sk_buff) -> (u32, u32) {
+    fn data(self, skb: *mut __sk_buff) -> (u32, u32) {
         // SAFETY: the verifier checks the access to the context.
         let whole = unsafe { (*skb).len };
         let at = self.offset + self.header();
@@ -78,7 +78,7 @@ impl Segment {
 
     /// Whether a connection, or what has none, begins with it.
     #[inline(always)]
-    pub(super) fn begins(&self) -> bool {
+    pub(super) fn begins(self) -> bool {
         self.flags[1] & (SYN | ACK) == SYN
     }
 }
