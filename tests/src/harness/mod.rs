@@ -24,6 +24,7 @@ pub(crate) use attack::{
 pub(crate) use denial::{Denial, Why};
 pub(crate) use disk::{Disk, btrfs_image, disregard_case, ext4_image, forget_names, write_fat};
 pub(crate) use engine::engines;
+pub(crate) use events::Events;
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
 pub(crate) use policy::Policy;

@@ -23,13 +23,13 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// Of networks for documentation (RFC 5737).
-const HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
-const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+pub(super) const HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
+pub(super) const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 /// What programs believe to be the name server.
 const SERVER: &str = "192.0.2.53";
 
-const ALLOWED: &str = "api.example.com";
-const FORBIDDEN: &str = "forbidden.example.net";
+pub(super) const ALLOWED: &str = "api.example.com";
+pub(super) const FORBIDDEN: &str = "forbidden.example.net";
 
 /// Programs that fetch a file, by a URL's host: each prints the file.
 const FETCH: [(&str, &str); 7] = [
@@ -65,9 +65,12 @@ const ASK: [(&str, &str); 5] = [
     ("python", "python3 -c \"import socket, sys; print(socket.gethostbyname(sys.argv[1]))\" $HOST"),
 ];
 
-/// Servers of the world: HTTPS and HTTP at every address.
+/// Servers of the world: HTTPS and HTTP at every address. What names TLS asked for they write to `asked`.
 const SERVE: &str = "
 import http.server, ssl, threading
+def note(socket, name, context):
+    with open('asked', 'a') as file:
+        print(name, file=file)
 def serve(port, context):
     server = http.server.ThreadingHTTPServer(('0.0.0.0', port), http.server.SimpleHTTPRequestHandler)
     if context:
@@ -75,70 +78,69 @@ def serve(port, context):
     server.serve_forever()
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain('site.pem', 'site.key')
+context.sni_callback = note
 threading.Thread(target=serve, args=(80, None)).start()
 serve(443, context)
 ";
 
-struct Server(Child);
+/// The world of these tests, as long as it lives.
+pub(super) struct World {
+    server: Child,
+    directory: Place,
+}
 
-impl Drop for Server {
+impl World {
+    /// Gives this machine every IPv4 address, and servers at all of them, with what they serve and need in the directory:
+    /// `file` and the repository `served.git`, by HTTPS with certificates of `ca.pem`.
+    pub(super) fn new(directory: &Place) -> anyhow::Result<Self> {
+        outside(directory, &format!("echo nameserver {SERVER} > /etc/resolv.conf"))?;
+        outside(
+            directory,
+            &format!(
+                "git init -q source; cd source; git config user.email a@example.org; \
+                 git config user.name a; echo text > file; git add file; git commit -qm first; cd ..; \
+                 git clone -q --bare source served.git; (cd served.git; git update-server-info); \
+                 cp source/file file; \
+                 openssl req -quiet -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+                   -addext keyUsage=critical,keyCertSign,cRLSign \
+                   -subj /CN=authority -keyout ca.key -out ca.pem; \
+                 openssl req -quiet -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+                   -subj /CN={ALLOWED} -keyout site.key -out site.csr; \
+                 printf '%s\\n' subjectAltName=DNS:{ALLOWED},DNS:{FORBIDDEN} \
+                   subjectKeyIdentifier=hash authorityKeyIdentifier=keyid > names; \
+                 openssl x509 -req -in site.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                   -extfile names -out site.pem 2>/dev/null; chmod a+r ca.pem"
+            ),
+        )?;
+        outside(directory, "ip route add local default dev lo table local")?;
+        let server = Command::new("python3")
+            .args(["-c", SERVE])
+            .current_dir(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting the servers")?;
+        let world = Self { server, directory: directory.clone() };
+        let answers = || TcpStream::connect(("127.0.0.1", 443)).ok();
+        eventually(PATIENCE, answers).context("the servers do not answer")?;
+        Ok(world)
+    }
+}
+
+impl Drop for World {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// This machine has every IPv4 address as long as it lives.
-struct Everywhere(Place);
-
-impl Everywhere {
-    fn new(directory: &Place) -> anyhow::Result<Self> {
-        outside(directory, "ip route add local default dev lo table local")?;
-        Ok(Self(directory.clone()))
-    }
-}
-
-impl Drop for Everywhere {
-    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
         // What it would disturb tells.
-        let _ = outside(&self.0, "ip route del local default dev lo table local");
+        let _ = outside(&self.directory, "ip route del local default dev lo table local");
     }
 }
 
 fn everyday() -> anyhow::Result<()> {
     let worker = Worker::dev("clients")?;
     let out = worker.ground.outside();
-    let _everywhere = Everywhere::new(&out)?;
-    outside(&out, &format!("echo nameserver {SERVER} > /etc/resolv.conf"))?;
-    outside(
-        &out,
-        &format!(
-            "git init -q source; cd source; git config user.email a@example.org; \
-             git config user.name a; echo text > file; git add file; git commit -qm first; cd ..; \
-             git clone -q --bare source served.git; (cd served.git; git update-server-info); \
-             cp source/file file; \
-             openssl req -quiet -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
-               -addext keyUsage=critical,keyCertSign,cRLSign \
-               -subj /CN=authority -keyout ca.key -out ca.pem; \
-             openssl req -quiet -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
-               -subj /CN={ALLOWED} -keyout site.key -out site.csr; \
-             printf '%s\\n' subjectAltName=DNS:{ALLOWED},DNS:{FORBIDDEN} \
-               subjectKeyIdentifier=hash authorityKeyIdentifier=keyid > names; \
-             openssl x509 -req -in site.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
-               -extfile names -out site.pem 2>/dev/null; chmod a+r ca.pem"
-        ),
-    )?;
-    let child = Command::new("python3")
-        .args(["-c", SERVE])
-        .current_dir(out.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("starting the servers")?;
-    let _server = Server(child);
-    let answers = || TcpStream::connect(("127.0.0.1", 443)).ok();
-    eventually(PATIENCE, answers).context("the servers do not answer")?;
+    let _world = World::new(&out)?;
 
     let at = |address: Ipv4Addr| Stands::For(vec![address.into()]);
     let upstream = Upstream::start(&[(ALLOWED, at(HERE)), (FORBIDDEN, at(THERE))])?;

@@ -12,6 +12,7 @@ mod network;
 mod persistence;
 mod selftest;
 mod terminal;
+mod tls_names;
 mod units;
 mod work;
 mod worktree;
@@ -49,6 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(agents::trials());
     trials.extend(network::trials());
     trials.extend(clients::trials());
+    trials.extend(tls_names::trials());
     trials.extend(units::trials());
     trials.extend(terminal::trials());
     trials.push(trial(
