@@ -415,6 +415,9 @@ fn the_examples_of_the_reference_are_policies() {
 
     assert_eq!(load_text("policy.md", next()).unwrap().counting().count(), 2);
     assert_eq!(load_text("policy.md", next()).unwrap().names.len(), 3);
+    let tls = load_text("policy.md", next()).unwrap();
+    assert_eq!(tls.names.iter().filter(|rule| rule.sni).count(), 2);
+    assert_eq!(tls.counting().count(), 1);
 
     let unix = load_text("policy.md", next()).unwrap();
     let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
