@@ -5,7 +5,7 @@
 
 use super::machine::{Worker, outside};
 use super::work::works;
-use crate::harness::{PATIENCE, Policy, Stands, Upstream, Wire, eventually, trial};
+use crate::harness::{PATIENCE, Policy, Stands, Upstream, Wire, eventually, trial, write};
 use crate::probe::Place;
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -31,39 +31,82 @@ const SERVER: &str = "192.0.2.53";
 pub(super) const ALLOWED: &str = "api.example.com";
 pub(super) const FORBIDDEN: &str = "forbidden.example.net";
 
-/// Programs that fetch a file, by a URL's host: each prints the file.
-const FETCH: [(&str, &str); 7] = [
-    ("curl", "curl -fsS --max-time 60 --cacert $CA https://$HOST/file"),
-    ("curl over HTTP", "curl -fsS --max-time 60 http://$HOST/file"),
-    ("wget", "wget -q -t 1 -T 60 -O - --ca-certificate=$CA https://$HOST/file"),
+/// Programs that fetch a file, by a URL's host: each prints the file, or else says that there is no such host.
+const FETCH: [(&str, &str, &str); 9] = [
+    ("curl", "curl -fsS --max-time 60 --cacert $CA https://$HOST/file", "Could not resolve host"),
+    ("curl over HTTP", "curl -fsS --max-time 60 http://$HOST/file", "Could not resolve host"),
+    (
+        "wget",
+        "wget -nv -t 1 -T 60 -O - --ca-certificate=$CA https://$HOST/file",
+        "unable to resolve host address",
+    ),
     (
         "python",
         "python3 -c \"import ssl, sys, urllib.request as r; \
          c = ssl.create_default_context(cafile=sys.argv[1]); \
          print(r.urlopen(sys.argv[2], context=c, timeout=60).read().decode(), end='')\" \
          $CA https://$HOST/file",
+        GLIBC,
+    ),
+    (
+        "requests",
+        "python3 -c \"import requests, sys; \
+         r = requests.get(sys.argv[2], verify=sys.argv[1], timeout=60); r.raise_for_status(); \
+         print(r.text, end='')\" $CA https://$HOST/file",
+        GLIBC,
     ),
     (
         "node",
         "NODE_EXTRA_CA_CERTS=$CA node -e \"fetch(process.argv[1]).then(r => r.text())\
          .then(t => process.stdout.write(t))\" https://$HOST/file",
+        "ENOTFOUND|EAI_AGAIN",
     ),
     (
         "git",
         "rm -rf cloned; GIT_SSL_CAINFO=$CA git clone -q https://$HOST/served.git cloned && \
          cat cloned/file",
+        "Could not resolve host",
     ),
-    ("a static program", "busybox wget -q -T 60 -O - http://$HOST/file"),
+    // Its resolver pays no attention to REFUSED, and would ask again until five seconds have passed.
+    ("a static program of musl", "$MUSL $HOST", "Name does not resolve"),
+    ("a static program", "busybox wget -q -T 60 -O - http://$HOST/file", "bad address"),
 ];
 
-/// Programs that ask for a name: each prints its address.
-const ASK: [(&str, &str); 5] = [
-    ("getent", "getent ahosts $HOST"),
-    ("dig", "dig +short +tries=1 +time=60 $HOST @$SERVER"),
-    ("dig over TCP", "dig +tcp +short +tries=1 +time=60 $HOST @$SERVER"),
-    ("a static resolver", "busybox nslookup $HOST $SERVER"),
-    ("python", "python3 -c \"import socket, sys; print(socket.gethostbyname(sys.argv[1]))\" $HOST"),
+/// What programs say that have glibc ask for them.
+const GLIBC: &str = "Name or service not known|Temporary failure in name resolution";
+
+/// Programs that ask for a name: each prints its address, or else that it was refused.
+const ASK: [(&str, &str, &str); 5] = [
+    ("getent", "getent ahosts $HOST || echo status $?", "status 2"),
+    ("dig", "dig +tries=1 +time=60 $HOST @$SERVER", "status: REFUSED"),
+    ("dig over TCP", "dig +tcp +tries=1 +time=60 $HOST @$SERVER", "status: REFUSED"),
+    ("a static resolver", "busybox nslookup $HOST $SERVER", "REFUSED"),
+    (
+        "python",
+        "python3 -c \"import socket, sys; print(socket.gethostbyname(sys.argv[1]))\" $HOST",
+        GLIBC,
+    ),
 ];
+
+/// Fetches a file by HTTP.
+const MUSL: &str = r#"
+#include <netdb.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    if (count < 2) return 2;
+    int error = getaddrinfo(words[1], "80", &hints, &found);
+    if (error) return dprintf(2, "%s\n", gai_strerror(error)), 2;
+    int s = socket(found->ai_family, SOCK_STREAM, 0);
+    if (connect(s, found->ai_addr, found->ai_addrlen)) return 3;
+    dprintf(s, "GET /file HTTP/1.0\r\nHost: %s\r\n\r\n", words[1]);
+    char part[4096];
+    for (ssize_t got; (got = read(s, part, sizeof part)) > 0;) fwrite(part, 1, got, stdout);
+    return 0;
+}
+"#;
 
 /// Servers of the world: HTTPS and HTTP at every address. What names TLS asked for they write to `asked`.
 const SERVE: &str = "
@@ -141,6 +184,8 @@ fn everyday() -> anyhow::Result<()> {
     let worker = Worker::dev("clients")?;
     let out = worker.ground.outside();
     let _world = World::new(&out)?;
+    write(&out.join("fetch.c"), MUSL)?;
+    outside(&out, "musl-gcc -static -o fetch fetch.c; chmod a+rx fetch")?;
 
     let at = |address: Ipv4Addr| Stands::For(vec![address.into()]);
     let upstream = Upstream::start(&[(ALLOWED, at(HERE)), (FORBIDDEN, at(THERE))])?;
@@ -150,22 +195,21 @@ fn everyday() -> anyhow::Result<()> {
         .with("network.resolvers", upstream.address.to_string())
         .connect(format!("{ALLOWED}:443/tcp"))
         .connect(format!("{ALLOWED}:80/tcp"));
-    let given = format!("CA={out}/ca.pem SERVER={SERVER}; export CA SERVER");
+    let given = format!("CA={out}/ca.pem MUSL={out}/fetch SERVER={SERVER}; export CA MUSL SERVER");
     let mut work = Vec::new();
-    for (way, print, expected) in FETCH
-        .iter()
-        .map(|(way, script)| (way, script, "text".to_owned()))
-        .chain(ASK.iter().map(|(way, script)| (way, script, HERE.to_string())))
+    let fetched = FETCH.iter().map(|client| (client, "text".to_owned()));
+    for ((way, print, said), expected) in
+        fetched.chain(ASK.iter().map(|client| (client, HERE.to_string())))
     {
         let run = |host| format!("{given}; HOST={host}; export HOST; {print}");
         work.push((
             format!("{way}: an allowed name"),
-            format!("{} > told && grep -q '{expected}' told", run(ALLOWED)),
+            format!("{{ {}; }} > told && grep -q '{expected}' told", run(ALLOWED)),
         ));
-        let expected = if expected == "text" { expected } else { THERE.to_string() };
+        // It hears that there is nothing, and does not wait until its own patience is over.
         work.push((
             format!("{way}: another name"),
-            format!("! {{ {}; }} > told 2>&1 || ! grep -q '{expected}' told", run(FORBIDDEN)),
+            format!("{{ {}; }} > told 2>&1; grep -Eq '{said}' told || ! cat told", run(FORBIDDEN)),
         ));
     }
     // The address itself, that name servers elsewhere, and another port of the name.
