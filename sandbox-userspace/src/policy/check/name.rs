@@ -86,9 +86,30 @@ mod tests {
             ("münchen.example", "xn--mnchen-3ya.example", false),
             ("MÜNCHEN.example", "xn--mnchen-3ya.example", false),
             ("xn--mnchen-3ya.example", "xn--mnchen-3ya.example", false),
+            ("münchen.example.", "xn--mnchen-3ya.example", false),
+            ("*.münchen.example", "xn--mnchen-3ya.example", true),
             ("registry", "registry", false),
         ] {
             assert_eq!(parse(text).unwrap(), NamePattern { name: name.into(), beneath }, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_253_bytes_is_the_longest() {
+        let labels = "a.".repeat(124);
+        for (text, fits) in [
+            (format!("{labels}aaaaa"), true),
+            (format!("{labels}aaaaa."), true),
+            (format!("*.{labels}aaaaa"), true),
+            (format!("{labels}aaaaaa"), false),
+            (format!("*.{labels}aaaaaa"), false),
+            // Shorter than that before it has its form on the wire.
+            (format!("{labels}é"), false),
+        ] {
+            match parse(&text) {
+                Ok(pattern) => assert!(fits && pattern.name.len() == 253, "{text}"),
+                Err(problem) => assert!(!fits && problem.message.contains("bytes"), "{problem:?}"),
+            }
         }
     }
 
@@ -109,6 +130,9 @@ mod tests {
             ("foo.bar..", "two dots"),
             ("a\0.example.com", "has a label"),
             ("a b.example.com", "has a label"),
+            ("a\u{ad}\u{ad}.\u{200b}.com", "two dots"),
+            ("mün chen.example", "has a label"),
+            ("mün\0chen.example", "has a label"),
             (&long, "255 bytes"),
             (&format!("{}.com", "a".repeat(64)), "label of 64"),
         ] {
