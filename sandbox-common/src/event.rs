@@ -431,6 +431,8 @@ names! {
         Getpeername4 = 64 "getpeername4",
         /// `BPF_CGROUP_INET6_GETPEERNAME`.
         Getpeername6 = 65 "getpeername6",
+        /// `BPF_CGROUP_INET_INGRESS`: a datagram for a member's socket. It tells of no process.
+        Ingress = 67 "ingress",
         /// The session's resolver, which refused a name; no record of the kernel has it.
         Resolver = 66 "resolver",
         /// The tracepoint of that name: a member was moved to another cgroup. It denies nothing.

@@ -180,7 +180,7 @@ pub struct CountKey {
 pub struct Count {
     /// Sent: of packets as they leave, headers and repetitions included.
     pub sent: u64,
-    /// Received by TCP: data as the programs get it.
+    /// Received: data without headers, of TCP as the programs get it.
     pub received: u64,
     /// The most of both together.
     pub max: u64,

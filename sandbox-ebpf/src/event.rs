@@ -173,10 +173,10 @@ pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &Abstr
     send(member, core::ptr::from_ref(event), size_of::<UnixEvent>() as u32);
 }
 
-/// About a packet. Whose task sends it is not known.
+/// About a packet. Whose task sends or gets it is not known.
 #[inline(always)]
-pub(crate) fn packet(member: &Member, decision: Decision, net: NetPayload) {
-    let event = NetEvent { header: of_packet(Kind::Net, member, decision), net };
+pub(crate) fn packet(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
+    let event = NetEvent { header: of_packet((Kind::Net, hook), member, decision), net };
     send(member, &raw const event, size_of::<NetEvent>() as u32);
 }
 
@@ -188,17 +188,17 @@ pub(crate) fn server(
     net: NetPayload,
     event: &mut ServerEvent,
 ) {
-    event.header = of_packet(Kind::Server, member, decision);
+    event.header = of_packet((Kind::Server, Hook::Egress), member, decision);
     event.server.net = net;
     send(member, core::ptr::from_ref(event), size_of::<ServerEvent>() as u32);
 }
 
 #[inline(always)]
-fn of_packet(kind: Kind, member: &Member, decision: Decision) -> Header {
+fn of_packet((kind, hook): (Kind, Hook), member: &Member, decision: Decision) -> Header {
     Header {
         version: VERSION,
         kind: kind as u8,
-        hook: Hook::Egress as u8,
+        hook: hook as u8,
         reason: decision.reason as u8,
         access: u32::from(decision.denied),
         session: member.subject.session,

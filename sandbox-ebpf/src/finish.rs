@@ -131,6 +131,13 @@ pub(crate) fn packet(member: &Member, decision: Decision, address: NetPayload) -
     if decision.allowed() {
         return true;
     }
-    event::packet(member, decision, address);
+    event::packet(Hook::Egress, member, decision, address);
+    !enforces(member)
+}
+
+/// The same about a datagram that came, for a denial.
+#[inline(always)]
+pub(crate) fn received(member: &Member, denial: Decision, address: NetPayload) -> bool {
+    event::packet(Hook::Ingress, member, denial, address);
     !enforces(member)
 }

@@ -2,7 +2,8 @@
 //!
 //! A datagram counts for the rule that lets it pass, a connection for the one that let it begin. What TCP received
 //! is read off its socket whenever it sends, and it sends for whatever it receives: no program has to look at what
-//! comes in.
+//! comes in. What comes by UDP is looked at (`ingress`), and counts for the rule by which a datagram would go where
+//! it comes from.
 
 use super::connection;
 use crate::counter;
@@ -78,6 +79,24 @@ pub(super) fn go_on(
     if is_spent(count) { Some(counted.key.rule) } else { None }
 }
 
+/// Whether anything is counted.
+#[inline(always)]
+pub(super) fn some(member: &Member) -> bool {
+    member.subject.permits & SOME_COUNT != 0
+}
+
+/// Counts the data of a datagram that came from where the decision lets one go.
+#[inline(always)]
+pub(super) fn receive(member: &Member, decision: Decision, bytes: u64) -> Decision {
+    let Some((key, count)) = entry(member, decision) else { return Decision::ALLOW };
+    if is_spent(count) {
+        return spent(key.rule);
+    }
+    // SAFETY: a map's value.
+    unsafe { counter::add(&raw mut (*count).received, bytes) };
+    Decision::ALLOW
+}
+
 /// For the rule that `go_on` gave.
 #[inline(always)]
 pub(super) fn spent(rule: u32) -> Decision {
@@ -86,7 +105,7 @@ pub(super) fn spent(rule: u32) -> Decision {
 
 #[inline(always)]
 fn entry(member: &Member, decision: Decision) -> Option<(CountKey, *mut Count)> {
-    if member.subject.permits & SOME_COUNT == 0 || !decision.allowed() {
+    if !some(member) || !decision.allowed() {
         return None;
     }
     let key = CountKey { session: member.subject.session, rule: decision.rule };

@@ -7,6 +7,7 @@ mod bind;
 mod connection;
 mod count;
 pub(crate) mod hello;
+mod ingress;
 mod names;
 mod packet;
 

@@ -19,10 +19,10 @@ use sandbox_common::event::Reason;
 use sandbox_common::subject::SERVER_NAMES;
 
 /// `linux/if_ether.h`
-const ETH_P_IP: u32 = 0x0800_u16.to_be() as u32;
-const ETH_P_IPV6: u32 = 0x86dd_u16.to_be() as u32;
+pub(super) const ETH_P_IP: u32 = 0x0800_u16.to_be() as u32;
+pub(super) const ETH_P_IPV6: u32 = 0x86dd_u16.to_be() as u32;
 /// The only extension header that the kernel adds by itself, to packets of more than 64 KiB.
-const HOP_BY_HOP: u16 = 0;
+pub(super) const HOP_BY_HOP: u16 = 0;
 /// Of a TCP header's fourteenth byte.
 pub(super) const SYN: u8 = 2;
 pub(super) const ACK: u8 = 16;
@@ -152,7 +152,7 @@ fn header<T: Copy>(ctx: &SkBuffContext, offset: usize) -> Option<T> {
 /// Part of the packet: where it lies, if that is in what the socket buffer begins with, as headers do; or else by
 /// the helper that finds all of a packet.
 #[inline(always)]
-fn at<const OFFSET: usize, T: Copy>(ctx: &SkBuffContext) -> Option<T> {
+pub(super) fn at<const OFFSET: usize, T: Copy>(ctx: &SkBuffContext) -> Option<T> {
     let skb = ctx.skb.skb;
     // SAFETY: the verifier checks each access to the context.
     let (data, end) = unsafe { ((*skb).data as usize, (*skb).data_end as usize) };

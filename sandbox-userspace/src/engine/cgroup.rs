@@ -38,6 +38,7 @@ fn attach(hook: Hook) -> Option<(Attach, bpf_attach_type)> {
         Hook::Getpeername4 => (Address(Type::GetPeerName4), Number::BPF_CGROUP_INET4_GETPEERNAME),
         Hook::Getpeername6 => (Address(Type::GetPeerName6), Number::BPF_CGROUP_INET6_GETPEERNAME),
         Hook::Egress => (Packet(CgroupSkbAttachType::Egress), Number::BPF_CGROUP_INET_EGRESS),
+        Hook::Ingress => (Packet(CgroupSkbAttachType::Ingress), Number::BPF_CGROUP_INET_INGRESS),
         _ => return None,
     })
 }
@@ -56,7 +57,7 @@ pub(super) enum CgroupProgram {
     /// Judges addresses of sockets.
     Address(CgroupSockAddr),
     /// Judges packets.
-    Packet(CgroupSkb),
+    Packet(CgroupSkb, CgroupSkbAttachType),
 }
 
 /// Loads the program for a hook of cgroups and pins it in `programs`.
@@ -101,7 +102,9 @@ pub(super) fn program(programs: &Path, hook: Hook) -> Result<CgroupProgram, Engi
     let (attach, _) = attach(hook).ok_or(EngineError::NoProgram(name))?;
     match attach {
         Attach::Address(kind) => CgroupSockAddr::from_pin(path, kind).map(CgroupProgram::Address),
-        Attach::Packet(kind) => CgroupSkb::from_pin(path, kind).map(CgroupProgram::Packet),
+        Attach::Packet(kind) => {
+            CgroupSkb::from_pin(path, kind).map(|program| CgroupProgram::Packet(program, kind))
+        }
     }
     .map_err(refused(name))
 }
@@ -115,7 +118,7 @@ impl CgroupProgram {
     pub(super) fn info(&self) -> Result<ProgramInfo, ProgramError> {
         match self {
             Self::Address(program) => program.info(),
-            Self::Packet(program) => program.info(),
+            Self::Packet(program, _) => program.info(),
         }
     }
 
@@ -128,8 +131,8 @@ impl CgroupProgram {
                 .and_then(|id| program.take_link(id))
                 .map_err(refused(name))?
                 .try_into(),
-            Self::Packet(program) => program
-                .attach(to, CgroupSkbAttachType::Egress, mode)
+            Self::Packet(program, kind) => program
+                .attach(to, *kind, mode)
                 .and_then(|id| program.take_link(id))
                 .map_err(refused(name))?
                 .try_into(),

@@ -95,6 +95,7 @@ pub const CGROUP_HOOKS: &[Hook] = &[
     Hook::Bind4,
     Hook::Bind6,
     Hook::Egress,
+    Hook::Ingress,
     Hook::Recvmsg4,
     Hook::Recvmsg6,
     Hook::Getpeername4,

@@ -36,7 +36,7 @@ pub(crate) use hello::ANSWER;
 pub(crate) use kinds::{SocketKind, SocketWay, kinds_of, socket_kinds};
 pub(crate) use listen::add_address;
 pub(crate) use lookup::LookupWay;
-pub(crate) use operation::{Handle, HelloWay, Operation, UdpWay};
+pub(crate) use operation::{ENOUGH, Handle, Heard, HelloWay, Operation, UdpWay};
 pub(crate) use outsider::{Act, Whom};
 pub(crate) use place::Place;
 pub(crate) use process::Identity;
@@ -149,6 +149,7 @@ pub(crate) fn perform(operation: &Operation) -> Answer {
         O::UringTcp { address } => uring::connect(*address),
         O::Hello { address, parts, way, answered } => hello::send(*address, parts, *way, *answered),
         O::Udp { address, way } => network::udp(*address, *way),
+        O::Hear { to } => network::hear(to),
         O::Hammer { address, threads } => Ok(network::hammer(*address, *threads)),
         O::Socket { domain, kind, protocol } => network::socket(*domain, *kind, *protocol),
         O::SocketTable { way } => kinds::table(*way),

@@ -1,11 +1,11 @@
 //! Every way to send something to an address.
 
 use super::files::{checked, owned};
-use super::{Failure, Outcome, Place, Stage, UdpWay};
+use super::{ENOUGH, Failure, Heard, Outcome, Place, Stage, UdpWay};
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// What arrives where an attempt succeeds.
@@ -119,6 +119,9 @@ pub(super) fn tcp_across(address: SocketAddr, until: &Place) -> Outcome {
     rustix::io::write(&socket, MESSAGE).stage("write").map(Value::from)
 }
 
+/// For datagrams that do not come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(4);
 
@@ -176,6 +179,25 @@ pub(super) fn udp(address: SocketAddr, way: UdpWay) -> Outcome {
         }
         UdpWay::Sendmsg | UdpWay::Sendmmsg => sendmsg(&socket, &raw, way == UdpWay::Sendmmsg),
     }
+}
+
+pub(super) fn hear(to: &[SocketAddr]) -> Outcome {
+    let domain = if to.iter().all(SocketAddr::is_ipv4) { libc::AF_INET } else { libc::AF_INET6 };
+    let socket = create(domain, libc::SOCK_DGRAM, 0)?;
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(PATIENCE)).stage("setsockopt")?;
+    let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+    for address in to {
+        sendto(&socket, 0, &RawAddress::new(*address))?;
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).stage("recvfrom")?;
+            if buffer[..length] == *ENOUGH {
+                break;
+            }
+            heard.push(Heard { from, length });
+        }
+    }
+    Ok(json!(heard))
 }
 
 fn sendmsg(socket: impl AsFd, address: &RawAddress, many: bool) -> Outcome {

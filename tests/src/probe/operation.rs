@@ -207,6 +207,10 @@ pub(crate) enum Operation {
         address: SocketAddr,
         way: UdpWay,
     },
+    /// Sends a datagram to one after the other, from one socket, and tells what comes ([`Heard`]) until [`ENOUGH`].
+    Hear {
+        to: Vec<SocketAddr>,
+    },
     /// Asks for the address again and again, in threads that end with the process.
     Hammer {
         address: SocketAddr,
@@ -439,6 +443,17 @@ pub(crate) enum Operation {
     Leftover {},
 }
 
+/// The datagram that says that no more come.
+pub(crate) const ENOUGH: &[u8] = b"enough";
+
+/// A datagram that came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Heard {
+    pub(crate) from: SocketAddr,
+    /// In bytes.
+    pub(crate) length: usize,
+}
+
 /// How a datagram is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -527,6 +542,7 @@ impl Operation {
             O::UringTcp { .. } => "uring_tcp",
             O::Hello { .. } => "hello",
             O::Udp { .. } => "udp",
+            O::Hear { .. } => "hear",
             O::Hammer { .. } => "hammer",
             O::Socket { .. } => "socket",
             O::SocketTable { .. } => "socket_table",

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod aliases;
+mod amounts;
 mod asks;
 mod attributes;
 mod bad_input;
@@ -135,6 +136,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         live::trials(),
         devices::trials(),
         network::trials(),
+        amounts::trials(),
         verdicts::trials(),
         listen::trials(),
         names::trials(),

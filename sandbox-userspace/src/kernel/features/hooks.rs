@@ -90,6 +90,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         | Hook::Bind4
         | Hook::Bind6
         | Hook::Egress
+        | Hook::Ingress
         | Hook::Recvmsg4
         | Hook::Recvmsg6
         | Hook::Getpeername4
@@ -161,6 +162,7 @@ fn absence(hook: Hook) -> &'static str {
         Hook::Resolver => "no name could be asked for",
         Hook::CgroupAttachTask => "that somebody moves a member would not be told",
         Hook::Egress => "packets could be sent elsewhere than where their socket connected to",
+        Hook::Ingress => "what comes by UDP would not count for a rule's amount",
         Hook::SocketPostCreate => "sockets of the session could not be told from others",
         Hook::UnixStreamConnect | Hook::UnixMaySend => {
             "services of this machine could be asked to act outside the session"
