@@ -219,6 +219,7 @@ const REACHES: &[(&str, &str)] = &[
     ("D3.64", "HTTP and HTTPS alike"),
     ("D3.65", "Services of the machine at loopback"),
     ("D3.66", "A connection from outside"),
+    ("D3.67", "A session that only reports stops nothing"),
     ("D4.68", "The sockets of docker, podman, containerd and libvirt"),
     ("D4.69", "systemd and its manager of the user act for the agent"),
     ("D4.70", "A service of D-Bus reads a file for the agent"),

@@ -169,8 +169,7 @@ fn answers() -> anyhow::Result<()> {
     let network = answering(IpAddr::V4(Ipv4Addr::new(127, 30, 3, 4)), 0, &[50, 60])?;
     let named = answering(HERE.into(), 0, &[77])?;
     let most = answering(V4, 0, &[700, 700, 700])?;
-    let (within, beyond) =
-        (answering_behind(HEADERS, 40)?, answering_behind(HEADERS + 1, 40)?);
+    let (within, beyond) = (answering_behind(HEADERS, 40)?, answering_behind(HEADERS + 1, 40)?);
     let rules = [
         (format!("{one}/udp count"), 1001 * 2),
         (format!("{other}/udp count"), 300),

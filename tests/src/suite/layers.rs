@@ -1,14 +1,18 @@
 //! Layers of policy: nobody goes beyond the administrator's, and no session writes any of them.
 
+use super::network::{Service, V4, V6, must_arrive, ways};
 use crate::harness::{
     Denial, Ground, Policy, Runner, Session, Traces, Why, eventually, key, trial, verb, write,
 };
 use crate::probe::{Operation, Place};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
+
+pub(super) const ROWS: &[(&str, &str)] = &[("D3.67", "layers::variables_and_reports")];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -267,6 +271,24 @@ fn variables() -> anyhow::Result<()> {
     if eventually(Duration::from_secs(10), audited).is_none() {
         let events = session.events().tail(5);
         session.problem(format!("no event tells of what was let pass\n{events}"));
+    }
+    for ip in [V4, V6] {
+        let service = Service::new(ip)?;
+        for (name, _, operation) in ways(service.address) {
+            let name = format!("{name} to {ip}, reported only");
+            must_arrive(&mut session, &name, &operation, &service)?;
+        }
+        for protocol in ["tcp", "udp"] {
+            let audited = |event: &Value| {
+                event["verdict"] == "audited"
+                    && event["object"]["port"] == service.address.port()
+                    && event["object"]["protocol"] == protocol
+            };
+            let told = || session.events().all().iter().any(audited).then_some(());
+            if eventually(Duration::from_secs(10), told).is_none() {
+                session.problem(format!("no event tells of {protocol} to {ip}"));
+            }
+        }
     }
     session.finish()?;
 

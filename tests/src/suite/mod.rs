@@ -94,6 +94,7 @@ pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
         sockets::ROWS,
         unix::ROWS,
         names_world::ROWS,
+        layers::ROWS,
         crate::differential::ROWS,
         crate::race::ROWS,
     ]
