@@ -6,8 +6,9 @@
 use super::count;
 use super::packet::{ETH_P_IP, ETH_P_IPV6, HOP_BY_HOP, at};
 use crate::finish;
-use crate::net::{self, Address, UDP};
+use crate::net::{self, Address, TCP, UDP};
 use crate::session;
+use crate::subject::Member;
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::macros::cgroup_skb;
 use aya_ebpf::programs::SkBuffContext;
@@ -26,9 +27,10 @@ const EXTENSIONS: usize = 8;
 /// Bytes of UDP's header.
 const HEADER: u32 = 8;
 
-/// Where it comes from, and where its header begins.
-struct Datagram {
+/// Where it comes from, its protocol, and where the header of that begins.
+struct Packet {
     from: Address,
+    protocol: u16,
     offset: usize,
 }
 
@@ -48,8 +50,8 @@ fn judge(ctx: &SkBuffContext) -> bool {
         ETH_P_IPV6 => at::<6, u8>(ctx),
         _ => None,
     };
-    // TCP knows itself what it received.
-    if first.is_some_and(|protocol| u16::from(protocol) == net::TCP) {
+    // That knows itself what it received.
+    if first.is_some_and(|protocol| u16::from(protocol) == TCP) {
         return true;
     }
     let session = session::owner();
@@ -57,12 +59,15 @@ fn judge(ctx: &SkBuffContext) -> bool {
     if !count::some(&member) {
         return true;
     }
-    let datagram = match kind {
+    let packet = match kind {
         ETH_P_IP => v4(ctx),
         ETH_P_IPV6 => v6(ctx),
         _ => None,
     };
-    let Some(Datagram { from, offset }) = datagram else { return unreadable(&member, None) };
+    let Some(Packet { from, protocol, offset }) = packet else { return unreadable(&member, None) };
+    if protocol != UDP {
+        return true;
+    }
     let Ok(port) = ctx.load::<u16>(offset) else { return unreadable(&member, Some(&from)) };
     let decision = net::reach((&member, session.generation()), &from, UDP, port, true);
     let data = length.saturating_sub(offset as u32).saturating_sub(HEADER);
@@ -72,26 +77,27 @@ fn judge(ctx: &SkBuffContext) -> bool {
 
 /// What cannot be counted does not come, where something is counted.
 #[inline(always)]
-fn unreadable(member: &crate::subject::Member, from: Option<&Address>) -> bool {
+fn unreadable(member: &Member, from: Option<&Address>) -> bool {
     let denied = Decision::deny(Reason::Unreadable, Access::CONNECT);
     let from = from.copied().unwrap_or(Address::v4(0));
     finish::received(member, denied, from.payload(UDP, 0))
 }
 
 #[inline(always)]
-fn v4(ctx: &SkBuffContext) -> Option<Datagram> {
-    let [first, _, _, from, _] = at::<0, [u32; 5]>(ctx)?;
+fn v4(ctx: &SkBuffContext) -> Option<Packet> {
+    let [first, _, third, from, _] = at::<0, [u32; 5]>(ctx)?;
+    let protocol = u16::from(third.to_ne_bytes()[1]);
     let offset = usize::from(first.to_ne_bytes()[0] & 15) * 4;
-    Some(Datagram { from: Address::v4(from), offset })
+    Some(Packet { from: Address::v4(from), protocol, offset })
 }
 
 #[inline(always)]
-fn v6(ctx: &SkBuffContext) -> Option<Datagram> {
+fn v6(ctx: &SkBuffContext) -> Option<Packet> {
     let words = at::<0, [u32; 10]>(ctx)?;
     let mut next = u16::from(words[1].to_ne_bytes()[2]);
     let mut offset = 40;
     for _ in 0..EXTENSIONS {
-        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION) {
+        if !is_extension(next) {
             break;
         }
         let [following, length] = ctx.load::<[u8; 2]>(offset).ok()?;
@@ -101,5 +107,10 @@ fn v6(ctx: &SkBuffContext) -> Option<Datagram> {
         offset += (length + 1) * 8;
     }
     let from = Address::v6([words[2], words[3], words[4], words[5]]);
-    (next == UDP).then_some(Datagram { from, offset })
+    (!is_extension(next)).then_some(Packet { from, protocol: next, offset })
+}
+
+#[inline(always)]
+fn is_extension(protocol: u16) -> bool {
+    matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION)
 }

@@ -8,7 +8,8 @@ use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use serde_json::Value;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
+use std::os::fd::AsRawFd as _;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -157,6 +158,19 @@ fn behind(options: u8, (from, to): (u16, u16), length: u16) -> Vec<u8> {
     packet
 }
 
+/// Has everything of a socket and of the connections that it accepts leave with a header of options.
+fn with_options(socket: &TcpListener) -> anyhow::Result<()> {
+    // Next header, no more than these eight bytes, four bytes of padding.
+    let options = [0_u8, 0, 1, 4, 0, 0, 0, 0];
+    let length = libc::socklen_t::try_from(options.len())?;
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS);
+    let (socket, value) = (socket.as_raw_fd(), options.as_ptr().cast());
+    // SAFETY: the value has that length and lives through the call.
+    let result = unsafe { libc::setsockopt(socket, level, name, value, length) };
+    ensure!(result == 0, "IPV6_DSTOPTS: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
 /// Most headers before UDP's that are looked behind.
 const HEADERS: u8 = 8;
 
@@ -170,6 +184,9 @@ fn answers() -> anyhow::Result<()> {
     let named = answering(HERE.into(), 0, &[77])?;
     let most = answering(V4, 0, &[700, 700, 700])?;
     let (within, beyond) = (answering_behind(HEADERS, 40)?, answering_behind(HEADERS + 1, 40)?);
+    let stream = TcpListener::bind((V6, 0))?;
+    with_options(&stream)?;
+    let streaming = stream.local_addr()?;
     let rules = [
         (format!("{one}/udp count"), 1001 * 2),
         (format!("{other}/udp count"), 300),
@@ -185,6 +202,7 @@ fn answers() -> anyhow::Result<()> {
     for (rule, _) in &rules {
         policy = policy.connect(rule);
     }
+    policy = policy.connect(format!("{streaming}/tcp"));
     let mut session = Session::start(&ground, &policy)?;
     let mut bystander = Bystander::new()?;
     expect(&mut session, "api.example.com", A, (0, &[HERE]))?;
@@ -216,6 +234,7 @@ fn answers() -> anyhow::Result<()> {
             session.problem(format!("{name}: must hear {wanted:?}: {answer}"));
         }
     }
+    session.allowed("TCP behind other headers", &Operation::Tcp { address: streaming })?;
     let spent = || Why::Spent("network.allow", rules[5].0.clone());
     let denial = |from| Denial::by(&["ingress"]).access("connect").address(from, "udp");
     session.explained("beyond the amount", 0, &denial(most).because(spent()));
