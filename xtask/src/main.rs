@@ -49,7 +49,7 @@ enum Verb {
     Bench(bench::Args),
     /// Run `sandbox run`, in a machine where this host cannot enforce; a demonstration by default
     Run(run::Args),
-    /// Run published coding agents under their presets, in a full machine; installs them with npm
+    /// Run published coding agents under their presets, in a full machine; installs them with npm and pip
     Agents(agents::Args),
     /// Write docs/coverage.md: which test tries what
     Coverage,

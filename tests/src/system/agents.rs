@@ -21,7 +21,7 @@ const PACKAGES: &str = "/opt/agents";
 /// What they talk to.
 const SERVICE: &str = include_str!("agents/api.py");
 /// A turn, in a machine without KVM.
-const TURN: Duration = Duration::from_mins(5);
+const TURN: Duration = Duration::from_mins(20);
 
 /// An agent and how it is called; `PORT` stands for the service's.
 struct Agent {
@@ -31,8 +31,8 @@ struct Agent {
     namespaces: bool,
     words: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
-    /// A place of its own state that stays closed.
-    settings: &'static str,
+    /// A place of its own state that stays closed, and what is there.
+    settings: (&'static str, &'static str),
     /// Its own sandbox refuses some things before any rule is asked.
     walled: bool,
 }
@@ -64,7 +64,7 @@ const WALLED_CODEX: Agent = Agent {
     // The preset leaves /tmp closed: as a place to write it would have bubblewrap make /tmp/.git first.
     words: &["workspace-write", "-c", "sandbox_workspace_write.exclude_slash_tmp=true"],
     variables: &[("OPENAI_API_KEY", "not-a-key")],
-    settings: ".codex/config.toml",
+    settings: (".codex/config.toml", "# mine\n"),
     walled: true,
 };
 const OPEN_CODEX: Agent = Agent {
@@ -74,7 +74,7 @@ const OPEN_CODEX: Agent = Agent {
     namespaces: false,
     words: &["danger-full-access"],
     variables: &[("OPENAI_API_KEY", "not-a-key")],
-    settings: ".codex/config.toml",
+    settings: (".codex/config.toml", "# mine\n"),
     walled: false,
 };
 const CLAUDE_CODE: Agent = Agent {
@@ -93,7 +93,69 @@ const CLAUDE_CODE: Agent = Agent {
         ("ANTHROPIC_API_KEY", "not-a-key"),
         ("ANTHROPIC_BASE_URL", "http://127.0.0.1:PORT"),
     ],
-    settings: ".claude/settings.json",
+    settings: (".claude/settings.json", "{}\n"),
+    walled: false,
+};
+
+const GEMINI_CLI: Agent = Agent {
+    name: "agents::gemini_cli",
+    package: "gemini-cli",
+    presets: &["gemini-cli"],
+    namespaces: false,
+    words: &[
+        "node",
+        "/opt/agents/gemini-cli/bundle/gemini.js",
+        "--yolo",
+        "--skip-trust",
+        "--model=gemini-2.5-pro",
+        "--prompt",
+        "go",
+    ],
+    variables: &[
+        ("GEMINI_API_KEY", "not-a-key"),
+        ("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:PORT"),
+    ],
+    settings: (
+        ".gemini/settings.json",
+        r#"{"security":{"auth":{"selectedType":"gemini-api-key"}}}"#,
+    ),
+    walled: false,
+};
+const OPENCODE: Agent = Agent {
+    name: "agents::opencode",
+    package: "opencode",
+    presets: &["opencode"],
+    namespaces: false,
+    words: &["/opt/agents/opencode/opencode", "run", "--model", "local/model", "go"],
+    variables: &[(
+        "OPENCODE_CONFIG_CONTENT",
+        r#"{"provider": {"local": {"npm": "@ai-sdk/anthropic", "models": {"model": {"tool_call": true}},
+            "options": {"baseURL": "http://127.0.0.1:PORT/v1", "apiKey": "none"}}}}"#,
+    )],
+    settings: (".config/opencode/opencode.json", "{}\n"),
+    walled: false,
+};
+
+const AIDER: Agent = Agent {
+    name: "agents::aider",
+    package: "aider",
+    presets: &["aider"],
+    namespaces: false,
+    // It offers its model no tool for commands: what it edits is tested.
+    words: &[
+        "python3",
+        "-m",
+        "aider",
+        "--model=openai/gpt-4o",
+        "--openai-api-base=http://127.0.0.1:PORT/v1",
+        "--yes-always",
+        "--edit-format=diff",
+        "--auto-test",
+        "--test-cmd=bash steps.sh",
+        "--message=go",
+    ],
+    variables: &[("OPENAI_API_KEY", "not-a-key"), ("PYTHONPATH", "/opt/agents/aider")],
+    settings: (".gitconfig", "[user]\n\tname = a\n\temail = a@example.org\n"),
     walled: false,
 };
 
@@ -101,10 +163,13 @@ type Test = fn() -> anyhow::Result<()>;
 
 /// None where the packages are not in the machine.
 pub(super) fn trials() -> Vec<Trial> {
-    let all: [(&Agent, Test); 3] = [
+    let all: [(&Agent, Test); 6] = [
         (&WALLED_CODEX, || turn(&WALLED_CODEX)),
         (&OPEN_CODEX, || turn(&OPEN_CODEX)),
         (&CLAUDE_CODE, || turn(&CLAUDE_CODE)),
+        (&GEMINI_CLI, || turn(&GEMINI_CLI)),
+        (&OPENCODE, || turn(&OPENCODE)),
+        (&AIDER, || turn(&AIDER)),
     ];
     let there = |agent: &Agent| Path::new(PACKAGES).join(agent.package).exists();
     let there = all.into_iter().filter(|(agent, _)| there(agent));
@@ -128,7 +193,7 @@ fn steps(agent: &Agent, closed: u16) -> Vec<Step> {
         prints: None,
         told: Some(told.into()),
     };
-    let settings = agent.settings;
+    let (settings, _) = agent.settings;
     vec![
         works("echo harmless > made.txt && cat made.txt", "harmless"),
         fails("cat ~/.ssh/id_ed25519", "/.ssh/id_ed25519"),
@@ -195,11 +260,13 @@ fn turn(agent: &Agent) -> anyhow::Result<()> {
     )?;
     write(&workspace.join(".env"), "SECRET=PRIVATE")?;
     write(&home.join(".bashrc"), "# mine\n")?;
-    let settings = home.join(agent.settings);
+    let (settings, kept) = agent.settings;
+    let settings = home.join(settings);
     std::fs::create_dir_all(settings.path().parent().context("the settings lie in a directory")?)?;
-    let kept = if agent.settings.ends_with("json") { "{}\n" } else { "# mine\n" };
     write(&settings, kept)?;
-    outside(&home, &format!("chown -R --reference=/home/dev/.ssh /home/dev {workspace}"))?;
+    // As on every machine that somebody works at.
+    let usual = "mkdir -p .cache .config .local/share .local/state";
+    outside(&home, &format!("{usual}; chown -R --reference=.ssh . {workspace}"))?;
 
     let closed = TcpListener::bind("127.0.0.1:0")?;
     closed.set_nonblocking(true)?;

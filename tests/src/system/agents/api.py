@@ -1,11 +1,14 @@
 """The service that coding agents talk to, on loopback: it lets them run one command after the other and then says
-that it is done. Anthropic's messages and OpenAI's responses, as streams of events.
+that it is done. Anthropic's messages, OpenAI's responses and Gemini's contents, as streams of events. By OpenAI's
+chat completions, where aider is answered and has no tool for commands, it writes all of them into steps.sh, of which
+the next message is to tell what it printed.
 
 Usage: api.py COMMANDS RESULTS. COMMANDS is a JSON list; RESULTS gets a JSON object a line: what each command
 printed, as the agent reports it. The port is printed as the first line.
 """
 
 import json
+import shlex
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -38,15 +41,15 @@ def anthropic(asked):
     ]
     for block in results[-1:]:
         note(number=len(results) - 1, output=texts(block.get("content", "")))
-    tools = {tool.get("name") for tool in asked.get("tools", [])}
+    shells = [tool["name"] for tool in asked.get("tools", []) if tool.get("name") in ("Bash", "bash")]
     number = len(results)
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {
         "id": f"msg_{number}", "type": "message", "role": "assistant", "model": asked.get("model"),
         "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,
     }
-    if "Bash" in tools and number < len(COMMANDS):
-        block = {"type": "tool_use", "id": f"toolu_{number:04}", "name": "Bash", "input": {}}
+    if shells and number < len(COMMANDS):
+        block = {"type": "tool_use", "id": f"toolu_{number:04}", "name": shells[0], "input": {}}
         entered = json.dumps({"command": COMMANDS[number], "description": "a step"})
         delta, stop = {"type": "input_json_delta", "partial_json": entered}, "tool_use"
         whole = dict(block, input=json.loads(entered))
@@ -111,6 +114,51 @@ def responses(asked):
     ], None
 
 
+def gemini(asked):
+    results = [
+        part["functionResponse"]
+        for content in asked.get("contents", [])
+        for part in content.get("parts", [])
+        if "functionResponse" in part
+    ]
+    for result in results[-1:]:
+        note(number=len(results) - 1, output=texts(result["response"].get("output", result["response"])))
+    tools = [tool for group in asked.get("tools", []) for tool in group.get("functionDeclarations", [])]
+    number = len(results)
+    if number < len(COMMANDS) and any(tool["name"] == "run_shell_command" for tool in tools):
+        part = {"functionCall": {"name": "run_shell_command", "args": {"command": COMMANDS[number]}}}
+    else:
+        part = {"text": "done"}
+    return {
+        "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+    }
+
+
+def completions(asked):
+    if not asked.get("stream"):
+        choice = {"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return {"id": "chat", "object": "chat.completion", "created": 0, "model": asked["model"],
+                "choices": [choice], "usage": usage}
+    said = [texts(message["content"]) for message in asked["messages"] if message["role"] == "user"]
+    printed = [part for text in said if "@@ end\n" in text for part in text.split("@@ ")[1:]]
+    for part in printed:
+        number, _, output = part.partition("\n")
+        if number.isdigit():
+            note(number=int(number), output=output)
+    if printed:
+        text = "done"
+    else:
+        steps = [f"echo '@@ {number}'; bash -c {shlex.quote(command)} 2>&1" for number, command in enumerate(COMMANDS)]
+        script = "\n".join([*steps, "echo '@@ end'", "exit 1"])
+        text = f"steps.sh\n```\n<<<<<<< SEARCH\n=======\n{script}\n>>>>>>> REPLACE\n```\n"
+    chunk = {"id": "chat", "object": "chat.completion.chunk", "created": 0, "model": asked["model"]}
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    return "".join(f"data: {json.dumps(dict(chunk, choices=[part]))}\n\n" for part in (choice, end)) + "data: [DONE]\n\n"
+
+
 class Service(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -133,6 +181,16 @@ class Service(BaseHTTPRequestHandler):
     def do_POST(self):
         asked = self.rfile.read(int(self.headers.get("content-length") or 0))
         path = self.path.split("?")[0]
+        if path.endswith(":streamGenerateContent"):
+            line = f"data: {json.dumps(gemini(json.loads(asked)))}\n\n"
+            return self.answer(200, "text/event-stream", line.encode())
+        if path.endswith(":generateContent"):
+            return self.answer(200, "application/json", json.dumps(gemini(json.loads(asked))).encode())
+        if path.endswith("/chat/completions"):
+            answer = completions(json.loads(asked))
+            if isinstance(answer, dict):
+                return self.answer(200, "application/json", json.dumps(answer).encode())
+            return self.answer(200, "text/event-stream", answer.encode())
         service = {"/v1/messages": anthropic, "/v1/responses": responses}.get(path)
         if service is None:
             return self.answer(404, "application/json", b"{}")
