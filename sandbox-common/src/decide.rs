@@ -164,16 +164,64 @@ pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
     gain(from, to, directory, moved)
 }
 
+/// May a symbolic link get a name at `place`, as far as what lies beneath that name is concerned? `guarded`: what
+/// patterns say of its state, [`Overlay::guards`](crate::pattern::Overlay::guards).
+///
+/// Not where rules close for writing something that would lie beneath: by the link it would lie elsewhere, where
+/// they do not hold, and whoever comes by the name outside would find what a member wrote.
+#[inline(always)]
+pub const fn leading(place: &Place, guarded: bool) -> Decision {
+    let closed = place.own.allow & !place.below.rights.allow & Access::WRITES.bits();
+    if guarded || place.below.edges != 0 || closed != 0 {
+        return Decision::deny(Reason::RuleBeneath, Access::CREATE);
+    }
+    Decision::ALLOW
+}
+
+/// May a symbolic link be made at `place`?
+#[inline(always)]
+pub const fn symlink(place: &Place, guarded: bool) -> Decision {
+    let decision = access(place, Access::CREATE);
+    if decision.allowed() { leading(place, guarded) } else { decision }
+}
+
+/// What is moved, or gets a further name.
+#[derive(Clone, Copy, Debug)]
+pub enum Moved {
+    /// A directory.
+    Directory,
+    /// A symbolic link; whether patterns guard what would lie beneath its new name.
+    Link(bool),
+    /// Anything else.
+    Other,
+}
+
+impl Moved {
+    /// As far as its new place is concerned.
+    #[inline(always)]
+    const fn enters(self, to: &Place) -> Decision {
+        match self {
+            Self::Link(guarded) => leading(to, guarded),
+            Self::Directory | Self::Other => Decision::ALLOW,
+        }
+    }
+
+    #[inline(always)]
+    const fn is_directory(self) -> bool {
+        matches!(self, Self::Directory)
+    }
+}
+
 /// May an object be renamed? Returns the decision, and whether it is about the new place rather than
 /// about the old.
 ///
-/// `directory`: of the object, and of the one that it is exchanged with. `replaces`: there is something at
+/// `moved`: the object, and the one that it is exchanged with. `replaces`: there is something at
 /// the new place.
 #[inline(always)]
 pub const fn renaming(
     from: &Place,
     to: &Place,
-    directory: (bool, bool),
+    moved: (Moved, Moved),
     exchange: bool,
     replaces: bool,
 ) -> (Decision, bool) {
@@ -186,11 +234,19 @@ pub const fn renaming(
     if !decision.allowed() {
         return (decision, true);
     }
-    let decision = moving(from, to, directory.0);
+    let decision = moved.0.enters(to);
+    if !decision.allowed() {
+        return (decision, true);
+    }
+    let decision = moving(from, to, moved.0.is_directory());
     if !decision.allowed() || !exchange {
         return (decision, true);
     }
-    (moving(to, from, directory.1), true)
+    let decision = moved.1.enters(from);
+    if !decision.allowed() {
+        return (decision, false);
+    }
+    (moving(to, from, moved.1.is_directory()), true)
 }
 
 /// May an object get a second name (link)? Returns the decision, and whether it is about the new name
@@ -198,8 +254,12 @@ pub const fn renaming(
 ///
 /// The source must be the agent's to read and to write, and the new name must not grant more.
 #[inline(always)]
-pub const fn linking(from: &Place, to: &Place) -> (Decision, bool) {
+pub const fn linking(from: &Place, to: &Place, named: Moved) -> (Decision, bool) {
     let decision = access(to, Access::CREATE);
+    if !decision.allowed() {
+        return (decision, true);
+    }
+    let decision = named.enters(to);
     if !decision.allowed() {
         return (decision, true);
     }
@@ -315,7 +375,7 @@ mod tests {
     fn no_place_denies_everything() {
         let fault = Place::fault(Reason::TooDeep);
         assert_eq!(access(&fault, Access::READ).reason, Reason::TooDeep as u16);
-        assert!(!linking(&fault, &place(READS, READS | Access::WRITES)).0.allowed());
+        assert!(!linking(&fault, &place(READS, READS | Access::WRITES), Moved::Other).0.allowed());
     }
 
     #[test]
@@ -389,11 +449,34 @@ mod tests {
     }
 
     #[test]
+    fn no_link_takes_a_name_beneath_which_writing_is_closed() {
+        let all = READS | Access::WRITES;
+        let beneath = Reason::RuleBeneath as u16;
+        let (open, closed) = (place(all, all), place(all, READS));
+        let mut named = open;
+        named.below.edges = 1;
+        for (to, guarded) in [(&closed, false), (&named, false), (&open, true)] {
+            assert_eq!(symlink(to, guarded).reason, beneath);
+            let link = Moved::Link(guarded);
+            assert_eq!(linking(&open, to, link).0.reason, beneath);
+            assert_eq!(renaming(&open, to, (link, Moved::Other), false, false).0.reason, beneath);
+            let exchanged = renaming(to, &open, (Moved::Other, link), true, true);
+            assert_eq!((exchanged.0.reason, exchanged.1), (beneath, false));
+            assert!(renaming(&open, to, (Moved::Other, link), false, true).0.allowed());
+        }
+        assert!(symlink(&open, false).allowed());
+        // What is read there is another matter: reading is closed by the name of the link as well.
+        assert!(symlink(&place(all, Access::WRITES), false).allowed());
+        assert_eq!(symlink(&place(READS, READS), false).reason, Reason::Rule as u16);
+    }
+
+    #[test]
     fn renaming_takes_away_here_and_makes_there() {
         let all = READS | Access::WRITES;
         let (open, fixed) = (place(all, all), place(READS, READS));
         let rename = |from: &Place, to: &Place, exchange, replaces| {
-            let (decision, new) = renaming(from, to, (false, false), exchange, replaces);
+            let (decision, new) =
+                renaming(from, to, (Moved::Other, Moved::Other), exchange, replaces);
             (u32::from(decision.denied), decision.reason, new)
         };
         let moved = Access::CREATE | Access::REMOVE;
@@ -415,7 +498,7 @@ mod tests {
     fn linking_needs_a_source_to_read_and_write() {
         let all = READS | Access::WRITES;
         let link = |from: Place, to: Place| {
-            let (decision, new) = linking(&from, &to);
+            let (decision, new) = linking(&from, &to, Moved::Other);
             (decision.reason, new)
         };
         let rule = Reason::Rule as u16;

@@ -34,6 +34,9 @@ pub struct Overlay {
     pub own: Said,
     /// Of everything beneath that nothing deeper speaks of.
     pub below: Said,
+    /// Not 0: a pattern closes for writing something that may lie beneath, because of this object's name or of one
+    /// above it. See [`leading`](crate::decide::leading).
+    pub guards: u32,
 }
 
 /// Where the automata over names begin.

@@ -5,14 +5,16 @@ use super::{member, object};
 use crate::finish;
 use crate::kernel::vfs::Dentry;
 use crate::path;
+use crate::subject::Member;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use sandbox_common::Access;
-use sandbox_common::decide::{self, Decision};
+use sandbox_common::decide::{self, Decision, Moved, Place};
 use sandbox_common::event::{Hook, Reason};
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;
 /// include/uapi/linux/fs.h
 const RENAME_EXCHANGE: u32 = 1 << 1;
 
@@ -43,7 +45,12 @@ pub(crate) fn path_mkdir(ctx: LsmContext) -> i32 {
 /// const char *old_name)`
 #[lsm(hook = "path_symlink")]
 pub(crate) fn path_symlink(ctx: LsmContext) -> i32 {
-    object(&ctx, 3, Hook::PathSymlink, Dentry(ctx.arg(1)), Access::CREATE)
+    let dentry = Dentry(ctx.arg(1));
+    member(&ctx, 3, Hook::PathSymlink, |member, state| {
+        let place = path::place(state, member, dentry);
+        let decision = decide::symlink(place, path::is_guarded(member, place));
+        finish::path(Hook::PathSymlink, member, decision, dentry)
+    })
 }
 
 /// `int security_path_unlink(const struct path *dir, struct dentry *dentry)`
@@ -66,7 +73,8 @@ pub(crate) fn path_link(ctx: LsmContext) -> i32 {
     let new = Dentry(ctx.arg(2));
     member(&ctx, 3, Hook::PathLink, |member, state| {
         path::places(state, member, old, new);
-        let (decision, is_new) = decide::linking(&state.first, &state.place);
+        let named = moved(member, old, &state.place);
+        let (decision, is_new) = decide::linking(&state.first, &state.place, named);
         finish::path(Hook::PathLink, member, decision, if is_new { new } else { old })
     })
 }
@@ -84,7 +92,7 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
         let (decision, is_new) = decide::renaming(
             &state.first,
             &state.place,
-            (is_directory(old), is_directory(new)),
+            (moved(member, old, &state.place), moved(member, new, &state.first)),
             flags & RENAME_EXCHANGE != 0,
             new.inode().exists(),
         );
@@ -92,7 +100,12 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
     })
 }
 
+/// What an object is, that is to be at a place.
 #[inline(always)]
-fn is_directory(dentry: Dentry) -> bool {
-    dentry.inode().mode() & S_IFMT == S_IFDIR
+fn moved(member: &Member, dentry: Dentry, to: &Place) -> Moved {
+    match dentry.inode().mode() & S_IFMT {
+        S_IFDIR => Moved::Directory,
+        S_IFLNK => Moved::Link(path::is_guarded(member, to)),
+        _ => Moved::Other,
+    }
 }

@@ -108,6 +108,12 @@ fn close(own: &mut Rights, superblock: SuperBlock) {
     }
 }
 
+/// Whether patterns guard what would lie beneath an object at a place.
+#[inline(always)]
+pub(crate) fn is_guarded(member: &Member, place: &Place) -> bool {
+    step::guards(member.subject, &place.below)
+}
+
 /// Finds the places of two objects; they are then in `state.first` and `state.place`.
 #[inline(always)]
 pub(crate) fn places(state: &mut TaskState, member: &Member, first: Dentry, second: Dentry) {

@@ -135,6 +135,17 @@ pub(super) fn plain_by(patterns: Option<&Patterns>, below: &Inherited) -> u32 {
     }
 }
 
+/// Whether patterns guard what would lie beneath an object: see [`Overlay::guards`]. Where they cannot be read,
+/// they do.
+#[inline(always)]
+pub(super) fn guards(subject: &Subject, below: &Inherited) -> bool {
+    if below.pattern == 0 {
+        return false;
+    }
+    let Some(patterns) = patterns(subject.patterns) else { return true };
+    overlay(patterns, below.pattern as u16).guards != 0
+}
+
 /// What the patterns say in a state that is not the dead one.
 #[inline(always)]
 fn overlay(patterns: &Patterns, state: u16) -> &Overlay {

@@ -384,7 +384,9 @@ fn because(reason: u8, rule: Option<&RuleRef>) -> String {
         Some(Reason::Disconnected) => "the object has no place in its file system".into(),
         Some(Reason::TooDeep) => "the path is too deep to be judged".into(),
         Some(Reason::Gain) => "the new place allows what the old one does not".into(),
-        Some(Reason::RuleBeneath) => "it would move what a rule beneath it protects".into(),
+        Some(Reason::RuleBeneath) => {
+            "a rule protects something beneath that name, which this would move or lead past".into()
+        },
         Some(Reason::IntoCgroup) => "a child may not be born in another cgroup".into(),
         Some(Reason::NoMemory) => "the kernel had no memory to judge it".into(),
         Some(Reason::Unreadable) => "a kernel object could not be read".into(),

@@ -4,7 +4,7 @@
 //! once more, independently of the kernel side: which accesses an operation takes, that moving and
 //! linking never gain, and what holds where a place is seen by several paths.
 
-use super::model::{Last, Lost, Model, Name, Names, Spot, Target, followed};
+use super::model::{Id, Last, Lost, Model, Name, Names, Object, Spot, Target, followed};
 use super::operation::{Action, Op};
 use super::told::joined;
 use sandbox_userspace::kernel::mounts::{Components, to_components};
@@ -262,6 +262,38 @@ impl Reference {
         if repeated { Say::Unsure } else { Say::Allow }
     }
 
+    /// Whether a symbolic link may have a name, as far as what lies beneath it is concerned: not where rules close
+    /// for writing something that would lie there. What is named there, whatever of it, is left open.
+    fn leading(&self, model: &Model, to: &Spot) -> Say {
+        if !self.named_beneath(model, to).is_empty() {
+            return Say::Unsure;
+        }
+        let beneath = to.join(&[b"any".to_vec()]);
+        let (own, any) =
+            (self.place(model, to, Kind::Write), self.place(model, &beneath, Kind::Write));
+        if (own, any) == (Say::Allow, Say::Deny) {
+            return Say::Deny;
+        }
+        let closes = |rule: &&Placed| !rule.allow && rule.kind == Kind::Write;
+        let views = self.seen(model, to);
+        for rule in self.rules.placed.iter().filter(closes).filter(|rule| !rule.tail.is_empty()) {
+            for view in &views {
+                let Some(rest) = view.strip_prefix(rule.path.as_slice()) else { continue };
+                if rest.is_empty() {
+                    return Say::Unsure;
+                }
+                // Where a pattern's first `**` still goes on, any name is as good as any other; at its end there
+                // is nothing beneath.
+                let first = usize::from(rule.tail[0] == Step::Deep);
+                let mut left = remaining(&rule.tail, rest).into_iter();
+                if left.any(|at| at > first && at < rule.tail.len()) {
+                    return Say::Deny;
+                }
+            }
+        }
+        if own == Say::Unsure || any == Say::Unsure { Say::Unsure } else { Say::Allow }
+    }
+
     /// Whether what every pattern still wants to see beneath two directories is the same.
     fn match_alike(&self, model: &Model, one: &Spot, other: &Spot) -> bool {
         let wanted = |spot: &Spot| -> BTreeSet<(u32, BTreeSet<usize>)> {
@@ -353,7 +385,12 @@ impl Reference {
         let itself = if op.number == 1 { Last::Itself } else { Last::Followed };
         match op.action {
             Action::Open => self.opening(model, op),
-            Action::Mkdir | Action::Mknod | Action::Symlink => made(),
+            Action::Mkdir | Action::Mknod => made(),
+            Action::Symlink => {
+                let say = made()?;
+                let target = model.resolve(&op.path, Last::Name)?;
+                Ok(say.and(self.leading(model, &model.spot(&target))))
+            }
             Action::Unlink | Action::Rmdir => one(Last::Name, &[Kind::Write]),
             Action::Truncate | Action::Chmod | Action::SetAttribute | Action::RemoveAttribute => {
                 one(Last::Followed, &[Kind::Write])
@@ -399,8 +436,7 @@ impl Reference {
             return Ok(self.all(model, &spot, kinds).and(self.place(model, &spot, Kind::Write)));
         }
         let mut say = self.all(model, &spot, kinds);
-        if flags & libc::O_TRUNC != 0 && matches!(model.object(object), super::model::Object::File)
-        {
+        if flags & libc::O_TRUNC != 0 && matches!(model.object(object), Object::File) {
             say = say.and(self.place(model, &spot, Kind::Write));
         }
         Ok(say)
@@ -412,9 +448,13 @@ impl Reference {
         if from.object.is_none() || to.object.is_some() {
             return Err(Lost::Nowhere);
         }
+        let is_link = from.object.is_some_and(|object| is_link(model, object));
         let (from, to) = (model.spot(&from), model.spot(&to));
-        let say = self.place(model, &to, Kind::Write);
-        let say = say.and(self.all(model, &from, &[Kind::Read, Kind::Write]));
+        let mut say = self.place(model, &to, Kind::Write);
+        say = say.and(self.all(model, &from, &[Kind::Read, Kind::Write]));
+        if is_link {
+            say = say.and(self.leading(model, &to));
+        }
         Ok(say.and(self.moving(model, &from, &to, false)))
     }
 
@@ -434,13 +474,23 @@ impl Reference {
         if say == Say::Deny {
             return Ok(say);
         }
+        if is_link(model, moved) {
+            say = say.and(self.leading(model, &new));
+        }
         say = say.and(self.moving(model, &old, &new, model.is_directory(moved)));
         if exchange {
             let other = to.object.ok_or(Lost::Nowhere)?;
+            if is_link(model, other) {
+                say = say.and(self.leading(model, &old));
+            }
             say = say.and(self.moving(model, &new, &old, model.is_directory(other)));
         }
         Ok(say)
     }
+}
+
+fn is_link(model: &Model, object: Id) -> bool {
+    matches!(model.object(object), Object::Link { .. })
 }
 
 /// What running a program takes.

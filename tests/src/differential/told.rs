@@ -216,7 +216,7 @@ fn causes(reference: &Reference, model: &Model, op: &Op) -> (Vec<Cause>, bool) {
             causes.push(Cause { paths, within, rules: Some(rules) });
         }
     }
-    if matches!(op.action, Action::Link | Action::Rename) {
+    if matches!(op.action, Action::Link | Action::Rename | Action::Symlink) {
         causes.push(Cause { paths: seen, within: false, rules: None });
     }
     (causes, covered)

@@ -17,8 +17,14 @@ pub(super) const ROWS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![trial("links::a_closed_name_that_is_a_link_leads_nowhere", symbolic)]
+    vec![
+        trial("links::a_closed_name_that_is_a_link_leads_nowhere", symbolic),
+        trial("links::none_takes_a_name_beneath_which_writing_is_closed", planted),
+    ]
 }
+
+/// `RENAME_EXCHANGE`, linux/fs.h.
+const EXCHANGE: u32 = 2;
 
 fn read(path: &Place) -> Operation {
     Operation::Open { path: path.clone(), flags: libc::O_RDONLY }
@@ -114,5 +120,94 @@ fn symbolic() -> anyhow::Result<()> {
         let answer = bystander.perform(&read(&path))?;
         ensure!(answer.errno == 0, "{path} by a bystander: {answer}");
     }
+    session.finish()
+}
+
+/// A member writes what rules close where no rule is, and links to it by the name that they are about: whoever
+/// comes by that name outside would find it.
+fn planted() -> anyhow::Result<()> {
+    let ground = Ground::new("planted-links")?;
+    let workspace = ground.workspace();
+    let at = |name: &str| workspace.join(name);
+    for directory in ["written", "sub", "deep", "modules", "starred"] {
+        std::fs::create_dir(at(directory))?;
+    }
+    write(&at("written/pre-commit"), "evil")?;
+    for link in ["one", "two", "three", "four", "plain"] {
+        symlink(at("written").path(), at(link).path())?;
+    }
+    std::fs::create_dir(at("sub/.zed"))?;
+    let policy = Policy::preset()
+        .write_deny("${WORKSPACE}/absent/place")
+        .write_deny("${WORKSPACE}/dist/**")
+        .write_deny("${WORKSPACE}/modules/**/inner/hooks")
+        .write_deny("${WORKSPACE}/starred/*/config");
+    let mut session = Session::start(&ground, &policy)?;
+    let made = |path: &str| {
+        (
+            path.to_owned(),
+            "path_symlink",
+            Operation::Symlink { target: at("written"), path: at(path) },
+        )
+    };
+    let moved = |from: &str, path: &str, flags| {
+        let operation = Operation::Rename { from: at(from), to: at(path), flags };
+        (path.to_owned(), "path_rename", operation)
+    };
+    let named = |from: &str, path: &str| {
+        (path.to_owned(), "path_link", Operation::Link { from: at(from), to: at(path) })
+    };
+    let mut attacks: Vec<_> = [
+        // Of the preset: at any depth, what lies in it and what lies anywhere beneath.
+        ".git",
+        "sub/.git",
+        "sub/.vscode",
+        "sub/deeper/.idea",
+        ".claude",
+        ".github",
+        // Spelled out: a place beneath, all beneath, behind a second `**`, behind a `*`.
+        "absent",
+        "dist",
+        "modules/inner",
+        "modules/x/inner",
+        "starred/any",
+    ]
+    .map(made)
+    .into();
+    std::fs::create_dir(at("sub/deeper"))?;
+    std::fs::create_dir(at("modules/x"))?;
+    attacks.push(moved("one", "deep/.vscode", 0));
+    attacks.push(moved("two", "sub/.zed", EXCHANGE));
+    attacks.push(named("three", "deep/.idea"));
+    for (path, hook, operation) in &attacks {
+        let denial = Denial::by(&[hook]).because(Why::Reason(&["rule_beneath"]));
+        let denial = denial.path(at(path));
+        session.refused(path, operation, &denial)?;
+    }
+    let mut bystander = Bystander::new()?;
+    for (path, _, operation) in &attacks {
+        let answer = bystander.perform(operation)?;
+        ensure!(answer.errno == 0, "{path}: a bystander is refused: {answer}");
+    }
+    // Their harmless twins: names beneath which rules say no more than around them.
+    let twins = [
+        made("link"),
+        made("sub/link"),
+        made("sub/deeper/.github-link"),
+        made("modules/x/y"),
+        moved("four", "deep/moved", 0),
+        named("plain", "deep/named"),
+        moved("sub/link", "sub/other", 0),
+    ];
+    for (path, _, operation) in &twins {
+        session.allowed(path, operation)?;
+    }
+    // A directory by the name is made, and what rules close in it stays closed.
+    let fresh = at("sub/deeper/.vscode");
+    session.allowed("a directory", &Operation::Mkdir { path: fresh.clone() })?;
+    let tasks = fresh.join("tasks.json");
+    let denial = Denial::by(&["path_mknod"]).access("create").path(&tasks);
+    let create = Operation::Create { path: tasks };
+    session.refused("tasks", &create, &denial.because(Why::Reason(&["rule"])))?;
     session.finish()
 }

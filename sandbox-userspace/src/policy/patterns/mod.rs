@@ -96,6 +96,9 @@ struct State {
     names: HashMap<u32, u32>,
     /// Patterns that end here, as indices of rules.
     ends: Vec<u32>,
+    /// A pattern that closes for writing goes on from here, and not as it does from anywhere beneath the place where
+    /// it begins: no link may take such a name.
+    guards: bool,
     /// What ends above: no pattern of another layer than this one opens anything of the kind.
     barriers: Vec<(u16, Kind)>,
 }
@@ -211,8 +214,12 @@ impl Paths {
     fn add(&mut self, root: u32, rule: &Placed, globs: &mut Numbers<Glob>) {
         let mut at = root;
         let literal = rule.path.iter().map(|name| Step::Name(Glob::literal(name)));
-        for step in literal.chain(rule.tail.iter().cloned()) {
+        let closes = !rule.allow && rule.kind == Kind::Write;
+        let steps = rule.path.len() + rule.tail.len();
+        for (number, step) in literal.chain(rule.tail.iter().cloned()).enumerate() {
             at = self.follow(at, &step, globs);
+            let is_anywhere = number == rule.path.len() && step == Step::Deep;
+            self.states[at as usize].guards |= closes && number + 1 < steps && !is_anywhere;
         }
         let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         self.rules.push(rule.clone());
@@ -290,7 +297,8 @@ impl Paths {
         let ends = states().flat_map(|state| &state.ends).map(|rule| &self.rules[*rule as usize]);
         let mut ended: Vec<&Placed> = ends.filter(|rule| !rule.allow || !barred(rule)).collect();
         ended.sort_by_key(|rule| (rule.allow, rule.id));
-        let mut overlay = Overlay::default();
+        let guards = states().any(|state| state.guards).into();
+        let mut overlay = Overlay { guards, ..Overlay::default() };
         for rule in ended {
             say(&mut overlay.below, rule);
             if rule.scope == Scope::Tree {
