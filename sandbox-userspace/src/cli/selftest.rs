@@ -13,6 +13,7 @@ use crate::session::user::User;
 use crate::sinks::Output;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,10 @@ pub struct SelftestArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Try it from inside what this command makes, which gets this program and a word behind its own:
+    /// `sandbox selftest -- bwrap --dev-bind / /`
+    #[arg(last = true, value_name = "COMMAND")]
+    within: Vec<OsString>,
 }
 
 const AFTER_HELP: &str = "\
@@ -39,7 +44,8 @@ place that the policy closes), the machine's own files are at most opened and cl
 processes get signal 0 at most. It needs no compiler, but root, as `sandbox run` does.
 
 `refused` names the hook and the rule; `permitted` is what the policy opens; `not here` is what this machine
-has nothing of. Each family has harmless twins: the same ways, aimed at what is allowed.
+has nothing of. Each family has harmless twins: the same ways, aimed at what is allowed. From inside a process id
+namespace of COMMAND's no hook and no rule is named.
 
 Exit status: 0 when nothing got through and every twin worked; 1 when something got through, or a twin did
 not work; 125 when there was no session to try it in.";
@@ -73,12 +79,15 @@ fn attempt(args: &SelftestArgs) -> Result<Report, Failure> {
     let asked = Asked::new(&look.policy, &look.context, &look.table).map_err(Failure::new)?;
     let decoys = Decoys::make(place(&asked, &user)?, &user)
         .map_err(|error| Failure::new(format!("cannot make what is to be attacked: {error}")))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot find this program: {error}")))?;
     let ground = Ground {
         asked: &asked,
         namespaces: look.policy.permits_namespaces(),
         temporary: &look.context.tmpdir,
         user: &user,
         cgroups: &facts.cgroup2,
+        program: &program,
         decoys: &decoys,
     };
     let attempts = plan(&ground);
@@ -150,7 +159,7 @@ fn in_session(args: &SelftestArgs, user: &User, orders: &[u8]) -> std::io::Resul
     if let Some(workspace) = &args.at.workspace {
         command.arg("--workspace").arg(workspace);
     }
-    command.arg("--").arg(&program).arg(MEMBER);
+    command.arg("--").args(&args.within).arg(&program).arg(MEMBER);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     // Where the session does not start, nobody reads: what it said is what counts then.

@@ -91,6 +91,12 @@ pub enum Act {
     Abstract(String),
     /// Listens and connects to itself there.
     OwnSocket(String),
+    /// Becomes the program that these words name (`execve`): a file that is none of any format changes nothing.
+    Execute(Vec<String>),
+    /// Maps a file as the loader maps a program.
+    Map(String),
+    /// Creates a file that may be run, and leaves it.
+    Program(String),
     /// Runs a program; its failure is a refusal.
     Run(Vec<String>),
     /// Signal 0.
@@ -158,7 +164,7 @@ impl Act {
             }
             Self::Mount(_) => errno == libc::ENODEV,
             Self::VmRead(_) => errno == libc::EFAULT,
-            Self::Module => errno == libc::ENOEXEC,
+            Self::Module | Self::Execute(_) => errno == libc::ENOEXEC,
             Self::BpfLook => errno == libc::ENOENT,
             Self::Enter(_) => errno == libc::EBUSY || errno == libc::EOPNOTSUPP,
             _ => false,

@@ -14,6 +14,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 /// Files with content, by name: `.env` is closed by many policies, wherever it lies.
 pub const SECRETS: [&str; 3] = [".env", ".netrc", "secret"];
+/// A file that may be run, of no format that is.
+pub const PROGRAM: &str = "program";
 /// A file that every attempt to change things may be aimed at.
 pub const FILE: &str = "file";
 /// An empty directory.
@@ -65,10 +67,10 @@ impl Decoys {
     }
 
     fn fill(directory: &Path, user: &User) -> io::Result<Self> {
-        for name in SECRETS.into_iter().chain([FILE]) {
-            let path = directory.join(name);
+        for name in SECRETS.into_iter().chain([FILE, PROGRAM]) {
+            let (path, mode) = (directory.join(name), if name == PROGRAM { 0o700 } else { 0o600 });
             fs::write(&path, "a decoy of sandbox selftest\n").map_err(at(&path))?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(at(&path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(at(&path))?;
         }
         let empty = directory.join(DIRECTORY);
         fs::create_dir(&empty).map_err(at(&empty))?;
@@ -103,7 +105,7 @@ impl Decoys {
     /// What of the files is not as it was made.
     pub fn changes(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let expected = SECRETS.into_iter().chain([FILE, DIRECTORY]).chain(SOCKETS);
+        let expected = SECRETS.into_iter().chain([FILE, PROGRAM, DIRECTORY]).chain(SOCKETS);
         let expected: std::collections::BTreeSet<&str> = expected.collect();
         for name in &expected {
             match fs::symlink_metadata(self.directory.join(name)) {

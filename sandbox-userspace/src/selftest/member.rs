@@ -117,6 +117,11 @@ impl Member<'_> {
                 opened
             }
             Act::Handle(path) => self.by_handle(path),
+            Act::Execute(words) => self.become_program(words),
+            Act::Map(path) => {
+                let file = fs::open(self.at(path), read, mode)?;
+                calls::map_program(file.as_fd())
+            }
             Act::Link(from, to) => {
                 fs::link(self.at(from), self.at(to))?;
                 fs::unlink(self.at(to))
@@ -155,6 +160,11 @@ impl Member<'_> {
             Act::PassingDirectory(path) => {
                 fs::mkdir(self.at(path), Mode::RWXU)?;
                 fs::rmdir(self.at(path))
+            }
+            Act::Program(path) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                let file = fs::open(self.at(path), flags, Mode::RWXU)?;
+                rustix::io::write(&file, b"of no format").map(drop)
             }
             Act::TmpFile(path) => {
                 fs::open(self.at(path), OFlags::WRONLY | OFlags::TMPFILE, mode).map(drop)
@@ -341,6 +351,17 @@ impl Member<'_> {
             }
             _ => Err(Errno::NOSYS),
         }
+    }
+
+    fn become_program(&self, words: &[String]) -> Result<()> {
+        let words: Vec<_> = words.iter().map(|word| self.text(word)).collect::<Result<_>>()?;
+        let program = words.first().ok_or(Errno::INVAL)?;
+        let ends = || std::iter::once(std::ptr::null());
+        let list: Vec<_> = words.iter().map(|word| word.as_ptr()).chain(ends()).collect();
+        let none: Vec<_> = ends().collect();
+        // SAFETY: the words end in zeros and the lists in nulls, and all of them live through the call.
+        unsafe { libc::execve(program.as_ptr(), list.as_ptr(), none.as_ptr()) };
+        Err(last_errno())
     }
 
     /// `name_to_handle_at`, then `open_by_handle_at` by the root directory.

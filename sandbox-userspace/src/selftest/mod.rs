@@ -29,6 +29,8 @@ pub enum Group {
     Reading,
     /// Changing what is closed.
     Changing,
+    /// Running what is closed.
+    Running,
     /// Leaving the session, or having somebody outside act.
     Leaving,
     /// Other processes.
@@ -45,6 +47,7 @@ impl Group {
         match self {
             Self::Reading => "Reading what the policy closes",
             Self::Changing => "Changing what the policy closes",
+            Self::Running => "Running what the policy closes",
             Self::Leaving => "Leaving, and having others act",
             Self::Processes => "Other processes",
             Self::Kernel => "The kernel and its guards",

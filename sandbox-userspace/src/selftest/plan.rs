@@ -1,7 +1,7 @@
 //! What is tried here, and what of it the policy permits.
 
-use super::decoys::{DIRECTORY, Decoys, FILE, SECRETS, SOCKETS};
-use super::{Act, Attempt, Expected, Group};
+use super::decoys::{DIRECTORY, Decoys, FILE, PROGRAM, SECRETS, SOCKETS};
+use super::{Act, Attempt, DECOY, Expected, Group};
 use crate::policy::explain::{Asked, Object, Wish};
 use crate::policy::rule::{Kind, Protocol};
 use crate::session::user::User;
@@ -66,6 +66,8 @@ pub struct Ground<'a> {
     pub user: &'a User,
     /// Where cgroup v2 is mounted.
     pub cgroups: &'a Path,
+    /// This program, which the session runs.
+    pub program: &'a Path,
     /// What was made to be attacked.
     pub decoys: &'a Decoys,
 }
@@ -75,6 +77,7 @@ pub fn plan(ground: &Ground<'_>) -> Vec<Attempt> {
     let mut plan = Plan { ground, attempts: Vec::new(), group: Group::Reading };
     plan.reading();
     plan.changing();
+    plan.running();
     plan.leaving();
     plan.processes();
     plan.kernel();
@@ -230,6 +233,31 @@ impl Plan<'_> {
             let new = format!("{place}/selftest-{}", std::process::id());
             self.never("A61", format!("make a file in {place}"), Act::Passing(new));
         }
+    }
+
+    fn running(&mut self) {
+        self.group = Group::Running;
+        let runs =
+            |path: &Path| [Kind::Read, Kind::Execute].iter().all(|kind| self.allows(path, *kind));
+        let (decoy, own) = (self.decoy(PROGRAM), "TMPDIR/program".to_owned());
+        let mut tried = vec![("", runs(decoy.as_ref()), decoy)];
+        if self.has_place() {
+            tried.push((
+                " of its own making",
+                runs(&self.ground.temporary.join("program")),
+                own.clone(),
+            ));
+            self.twin("make a program", Act::Program(own));
+        }
+        for (whose, open, path) in tried {
+            let run = Act::Execute(vec![path.clone()]);
+            self.unless(open, "A45", format!("run a program{whose}"), run);
+            self.unless(open, "A45", format!("map one{whose}, as the loader does"), Act::Map(path));
+        }
+        let this = self.ground.program.to_string_lossy().into_owned();
+        // That one ends with its standard input, which has ended.
+        self.twin("run a program", Act::Execute(vec![this.clone(), DECOY.to_owned()]));
+        self.twin("map one, as the loader does", Act::Map(this));
     }
 
     fn leaving(&mut self) {

@@ -11,12 +11,15 @@ pub(super) const ROWS: &[(&str, &str)] = &[
     ("D3.47", "selftest::nothing_gets_through"),
     ("A4", "selftest::nothing_gets_through"),
     ("A6", "selftest::nothing_gets_through"),
+    ("A45", "selftest::nothing_gets_through"),
+    ("D5.87", "selftest::nothing_gets_through_from_a_nested_sandbox"),
     ("D6.95", "selftest::what_gets_through_is_told"),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("selftest::nothing_gets_through", nothing),
+        trial("selftest::nothing_gets_through_from_a_nested_sandbox", nested),
         trial("selftest::what_gets_through_is_told", something),
     ]
 }
@@ -43,51 +46,87 @@ fn outcomes<'a>(report: &'a Value, name: &str) -> Vec<(&'a str, bool)> {
     named.map(|line| (line["outcome"].as_str().unwrap_or(""), line["told"].is_string())).collect()
 }
 
+/// Each of these is refused by a hook, whoever asks, and an event tells of it.
+const REFUSED: [&str; 22] = [
+    "read /",
+    "the same by `..`",
+    "by /proc/self/root",
+    "by O_PATH and reopening",
+    "called dpkg",
+    "by a second name",
+    "create a file",
+    "open for writing",
+    "empty it",
+    "change its mode",
+    "bind a unix socket",
+    "move a file over it",
+    "ask /run/dbus/system_bus_socket",
+    "signal another process",
+    "look at BPF maps",
+    "connect to 127.0.0.1",
+    "fast open to 127.0.0.1",
+    "send to 127.0.0.1",
+    "connect to [::1]",
+    "a packet socket",
+    "connect to a unix socket",
+    "connect to an abstract unix socket",
+];
+
+/// Nothing got through, and every twin worked.
+fn held(finished: &Finished, report: &Value) -> anyhow::Result<()> {
+    let bad: Vec<_> = report["attempts"]
+        .as_array()
+        .context("no attempts")?
+        .iter()
+        .filter(|line| ["got_through", "broken"].iter().any(|bad| line["outcome"] == *bad))
+        .collect();
+    ensure!(bad.is_empty(), "{bad:#?}");
+    ensure!(finished.code() == Some(0) && report["passed"] == true, "{}", finished.report());
+    for name in REFUSED {
+        let found = outcomes(report, name);
+        ensure!(found.first() == Some(&("refused", true)), "{name}: {found:?} in {report:#}");
+    }
+    Ok(())
+}
+
+/// The same from inside the bubblewrap that the agent itself starts where the policy permits namespaces.
+fn nested() -> anyhow::Result<()> {
+    let within = ["--", "bwrap", "--die-with-parent", "--unshare-user", "--unshare-ipc"];
+    let within = [&within[..], &["--dev-bind", "/", "/"]].concat();
+    let policy = Policy::preset().namespaces().write().text;
+    for (worker, user) in [
+        (Worker::root("selftest-nested-root")?, &[][..]),
+        (Worker::dev("selftest-nested-dev")?, &["--user", "dev"][..]),
+    ] {
+        let words = [user, &within].concat();
+        let (finished, report) = attempt(&worker, &policy, &words)?;
+        held(&finished, &report).with_context(|| format!("{words:?}"))?;
+        let mounts = ["by a bind mount", "by a detached mount"].map(|name| outcomes(&report, name));
+        ensure!(mounts.iter().all(|found| *found == [("refused", true)]), "{words:?}: {mounts:?}");
+    }
+    // It is tried by way of the command: where that starts nobody, nothing is said to be refused.
+    let worker = Worker::root("selftest-nested-none")?;
+    let tried = attempt(&worker, &policy, &["--", "false"]);
+    ensure!(tried.is_err(), "nobody tried, and yet: {tried:?}");
+    Ok(())
+}
+
 fn nothing() -> anyhow::Result<()> {
-    for (worker, words) in [
-        (Worker::root("selftest-root")?, &[][..]),
-        (Worker::dev("selftest-dev")?, &["--user", "dev"][..]),
+    let runs_nothing = Policy::preset().with("files.exec.deny", "/tmp/**");
+    for (worker, policy, words, of_programs) in [
+        (Worker::root("selftest-root")?, Policy::preset(), &[][..], ("permitted", false)),
+        (Worker::dev("selftest-dev")?, runs_nothing, &["--user", "dev"][..], ("refused", true)),
     ] {
         let before = Traces::now()?;
-        let (finished, report) = attempt(&worker, &Policy::preset().write().text, words)?;
-        let bad: Vec<_> = report["attempts"]
-            .as_array()
-            .context("no attempts")?
-            .iter()
-            .filter(|line| ["got_through", "broken"].iter().any(|bad| line["outcome"] == *bad))
-            .collect();
-        ensure!(bad.is_empty(), "{words:?}: {bad:#?}");
-        ensure!(finished.code() == Some(0) && report["passed"] == true, "{}", finished.report());
-        // Each of these is refused by a hook, whoever asks, and an event tells of it.
-        for name in [
-            "read /",
-            "by `..`",
-            "by /proc/self/root",
-            "by O_PATH and reopening",
-            "called dpkg",
-            "by a second name",
-            "create a file",
-            "open for writing",
-            "empty it",
-            "change its mode",
-            "bind a unix socket",
-            "move a file over it",
-            "ask /run/dbus/system_bus_socket",
-            "make a user namespace",
-            "signal another process",
-            "look at BPF maps",
-            "connect to 127.0.0.1",
-            "fast open to 127.0.0.1",
-            "send to 127.0.0.1",
-            "connect to [::1]",
-            "a packet socket",
-            "connect to a unix socket",
-            "connect to an abstract unix socket",
-        ] {
-            let found =
-                outcomes(&report, if name == "by `..`" { "the same by `..`" } else { name });
-            let refused = found.first() == Some(&("refused", true));
-            ensure!(refused, "{words:?}: {name}: {found:?} in {report:#}");
+        let (finished, report) = attempt(&worker, &policy.write().text, words)?;
+        held(&finished, &report).with_context(|| format!("{words:?}"))?;
+        let found = outcomes(&report, "make a user namespace");
+        ensure!(found == [("refused", true)], "{words:?}: {found:?}");
+        // A decoy, one of its own making, and the twin.
+        for name in ["run a program", "map one"] {
+            let found = outcomes(&report, name);
+            let expected = [of_programs, of_programs, ("works", false)];
+            ensure!(found == expected, "{words:?}: {name}: {found:?} in {report:#}");
         }
         for name in ["systemd-run --quiet --scope", "busctl --system call"] {
             let found = outcomes(&report, name);

@@ -4,7 +4,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::process::{self, Pid};
 use std::ffi::CString;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -64,6 +64,19 @@ pub(crate) fn bpf() -> Result<()> {
         0 => Ok(()),
         _ => Err(last_errno()),
     }
+}
+
+/// Maps the beginning of a file to be run, and does not run it.
+pub(crate) fn map_program(file: BorrowedFd<'_>) -> Result<()> {
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 1, prot, flags, file.as_raw_fd(), 0) };
+    if mapped == libc::MAP_FAILED {
+        return Err(last_errno());
+    }
+    // SAFETY: the mapping that was just made, in which nobody looks.
+    unsafe { libc::munmap(mapped, 1) };
+    Ok(())
 }
 
 /// Asks for the size of the kernel's log.
