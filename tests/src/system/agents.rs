@@ -130,7 +130,8 @@ const OPENCODE: Agent = Agent {
     variables: &[(
         "OPENCODE_CONFIG_CONTENT",
         r#"{"provider": {"local": {"npm": "@ai-sdk/anthropic", "models": {"model": {"tool_call": true}},
-            "options": {"baseURL": "http://127.0.0.1:PORT/v1", "apiKey": "none"}}}}"#,
+            "options": {"baseURL": "http://127.0.0.1:PORT/v1", "apiKey": "none"}}},
+            "permission": {"external_directory": "allow", "bash": "allow", "edit": "allow"}}"#,
     )],
     settings: (".config/opencode/opencode.json", "{}\n"),
     walled: false,
@@ -154,7 +155,11 @@ const AIDER: Agent = Agent {
         "--test-cmd=bash steps.sh",
         "--message=go",
     ],
-    variables: &[("OPENAI_API_KEY", "not-a-key"), ("PYTHONPATH", "/opt/agents/aider")],
+    variables: &[
+        ("OPENAI_API_KEY", "not-a-key"),
+        ("PYTHONPATH", "/opt/agents/aider"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+    ],
     settings: (".gitconfig", "[user]\n\tname = a\n\temail = a@example.org\n"),
     walled: false,
 };
