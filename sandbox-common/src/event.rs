@@ -457,7 +457,7 @@ names! {
         TooDeep = 6 "too_deep",
         /// The place it would get grants what its present place does not.
         Gain = 7 "gain",
-        /// A rule names a place beneath; moving it would move what the rule protects.
+        /// A rule names a place beneath; moving it would move what the rule protects, and a link would lead past it.
         RuleBeneath = 8 "rule_beneath",
         /// A child asked to be born in another cgroup (`CLONE_INTO_CGROUP`).
         IntoCgroup = 9 "into_cgroup",
