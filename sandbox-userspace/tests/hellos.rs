@@ -9,6 +9,7 @@ mod hello;
 use hello::{Hello, message, names, record};
 use proptest::prelude::*;
 use sandbox_common::event::Reason;
+use sandbox_common::tls;
 use sandbox_userspace::policy::server_names::asked_for;
 
 const OPENSSL: &[u8] = include_bytes!("hellos/openssl-3.0.bin");
@@ -134,5 +135,25 @@ proptest! {
             let lower = bytes.to_ascii_lowercase();
             prop_assert!(lower.windows(wanted.len()).any(|part| part == wanted), "{}", name);
         }
+    }
+}
+
+#[test]
+fn options_that_join_another_connection_are_told_from_others() {
+    const USUAL: &[u8] = &[2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+    const JOIN: &[u8] = &[30, 12, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let joins = |parts: &[&[u8]]| {
+        let options = parts.concat();
+        tls::joins(&options.as_slice(), u32::try_from(options.len()).unwrap())
+    };
+    // What MPTCP begins with is no join; behind the end of the list nothing is read.
+    for others in [&[][..], &[USUAL], &[USUAL, &[30, 4, 1, 0]], &[&[1, 1, 0], JOIN]] {
+        assert!(!joins(others), "{others:?}");
+    }
+    // What cannot be read might be one.
+    for join in
+        [&[JOIN][..], &[USUAL, JOIN], &[&[1, 1], JOIN], &[&[8, 0, 0]], &[&[8, 1, 0]], &[&[30]]]
+    {
+        assert!(joins(join), "{join:?}");
     }
 }
