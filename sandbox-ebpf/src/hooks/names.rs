@@ -56,13 +56,13 @@ pub(crate) fn path_symlink(ctx: LsmContext) -> i32 {
 /// `int security_path_unlink(const struct path *dir, struct dentry *dentry)`
 #[lsm(hook = "path_unlink")]
 pub(crate) fn path_unlink(ctx: LsmContext) -> i32 {
-    object(&ctx, 2, Hook::PathUnlink, Dentry(ctx.arg(1)), Access::REMOVE)
+    object(&ctx, 2, Hook::PathUnlink, Dentry(ctx.arg(1)), Access::DELETE)
 }
 
 /// `int security_path_rmdir(const struct path *dir, struct dentry *dentry)`
 #[lsm(hook = "path_rmdir")]
 pub(crate) fn path_rmdir(ctx: LsmContext) -> i32 {
-    object(&ctx, 2, Hook::PathRmdir, Dentry(ctx.arg(1)), Access::REMOVE)
+    object(&ctx, 2, Hook::PathRmdir, Dentry(ctx.arg(1)), Access::DELETE)
 }
 
 /// `int security_path_link(struct dentry *old_dentry, const struct path *new_dir,

@@ -5,6 +5,7 @@ use super::rule::{Kind, Policy};
 use super::{Context, decide, expand, load, load_text};
 use crate::kernel::mounts::to_components;
 use proptest::prelude::*;
+use sandbox_common::Access;
 use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
@@ -478,7 +479,7 @@ fn the_caches_leave_programs_and_configuration_closed() {
         let covered = texts.iter().any(|text| Path::new(place).starts_with(text));
         assert_eq!(covered, open, "{place}");
     }
-    assert!(policy.files.iter().all(|rule| rule.allow && rule.kind == Kind::Write));
+    assert!(policy.files.iter().all(|rule| rule.allow && rule.access == Access::WRITES));
 }
 
 #[test]
@@ -504,7 +505,7 @@ fn json_says_the_same() {
         let kinds: Vec<_> = policy
             .files
             .iter()
-            .map(|rule| (rule.kind, rule.allow, rule.patterns.clone()))
+            .map(|rule| (rule.access, rule.allow, rule.patterns.clone()))
             .collect();
         (origins, kinds, policy.defaults, policy.mode, policy.secrets)
     };

@@ -1,5 +1,6 @@
 //! Patterns, walked as the kernel walks them, against the meaning of the rules.
 
+use super::compile_properties::KEYS;
 use super::compile_tests::{BASE, ONE, at, compiled, context, decision, mounted, table, walker};
 use super::decide;
 use super::expand::{Placed, expand};
@@ -259,15 +260,14 @@ fn pattern() -> impl Strategy<Value = String> {
 }
 
 fn rules(denials: bool) -> impl Strategy<Value = String> {
-    let rule = (0usize..8, prop_oneof![2 => pattern(), 1 => path()]);
+    let rule = (0usize..12, prop_oneof![2 => pattern(), 1 => path()]);
     let defaults = (any::<bool>(), any::<bool>());
     (proptest::collection::vec(rule, 0..9), defaults).prop_map(move |(rules, (read, execute))| {
         let mut text = "version = 1\n[files]\n".to_owned();
         for (kind, allow) in [("read", read), ("exec", execute)] {
             writeln!(text, "{kind}.default = '{}'", if allow { "allow" } else { "deny" }).unwrap();
         }
-        let keys =
-            ["read.allow", "read.deny", "write.allow", "write.deny", "exec.allow", "exec.deny"];
+        let keys = [&KEYS[..], &["exec.allow", "exec.deny"]].concat();
         let unix = ["unix.allow", "unix.deny"];
         for (index, key) in keys.iter().chain(&unix).enumerate() {
             if index == keys.len() {
@@ -347,7 +347,7 @@ proptest! {
         let anchored = anchor(&placed, &table, []).0;
         let walker = walker(&compiled);
         let opens = |rule: &Placed, kind: Kind, place: &Components| {
-            rule.allow && rule.kind == kind && decide::depth(rule, place).is_some()
+            rule.allow && rule.speaks_of(kind) && decide::depth(rule, place).is_some()
         };
         for path in &paths {
             let (dev, place) = table.locate(&at(path)).unwrap();
@@ -356,7 +356,7 @@ proptest! {
                 let said = decide::path(&placed, policy.defaults, kind, &at(path));
                 let spelled = placed.iter().any(|rule| {
                     let at = table.locate(&rule.path);
-                    rule.tail.is_empty() && rule.allow && rule.kind == kind
+                    rule.tail.is_empty() && rule.allow && rule.speaks_of(kind)
                         && at.is_some_and(|(_, at)| place.starts_with(&at))
                 });
                 let matched = anchored.iter().any(|found| {

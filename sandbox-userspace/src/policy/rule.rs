@@ -135,8 +135,14 @@ impl Policy {
             Kind::Read => self.defaults.read,
             Kind::Execute => self.defaults.execute,
             Kind::Write => !self.said.contains("files.write.allow"),
+            Kind::Delete => !self.says_any(["files.write.allow", "files.delete.allow"]),
+            Kind::Attributes => !self.says_any(["files.write.allow", "files.attributes.allow"]),
             Kind::Connect => !self.said.contains("network.unix.allow"),
         }
+    }
+
+    fn says_any<const N: usize>(&self, keys: [&str; N]) -> bool {
+        keys.iter().any(|key| self.said.contains(key))
     }
 
     /// Whether members may make user namespaces: where that is said, and no ceiling says otherwise.
@@ -172,7 +178,7 @@ impl Defaults {
         match kind {
             Kind::Read => self.read,
             Kind::Execute => self.execute,
-            Kind::Write | Kind::Connect => self.open,
+            Kind::Write | Kind::Delete | Kind::Attributes | Kind::Connect => self.open,
         }
     }
 
@@ -184,29 +190,45 @@ impl Defaults {
     }
 }
 
-/// Which accesses a rule about paths speaks of: in the order of [`KIND_ACCESS`].
+/// What is decided about a path, one apart from the other: in the order of [`KIND_ACCESS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Kind {
-    /// `read`: reading a file, listing a directory.
+    /// Reading a file, listing a directory.
     Read,
-    /// `write`: every way to change a file or a name.
+    /// Changing a file's content, making a name.
     Write,
-    /// `exec`: running a file as a program, for which it must be readable too.
+    /// Running a file as a program, for which it must be readable too.
     Execute,
-    /// `network.unix`: connecting to a unix socket, and sending to one.
+    /// Connecting to a unix socket, and sending to one.
     Connect,
+    /// Taking a name away: also by renaming from it and over it.
+    Delete,
+    /// Changing mode, owner, times, extended attributes.
+    Attributes,
 }
 
 impl Kind {
     /// Number of kinds.
     pub const COUNT: usize = KINDS;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Execute, Self::Connect];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Read,
+        Self::Write,
+        Self::Execute,
+        Self::Connect,
+        Self::Delete,
+        Self::Attributes,
+    ];
 
     /// Its bits in the kernel.
     pub const fn access(self) -> Access {
         KIND_ACCESS[self as usize]
+    }
+
+    /// Those of which accesses speak, all or some of whose bits are theirs.
+    pub fn of(access: Access) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |kind| access.intersects(kind.access()))
     }
 
     /// The word for it in a message.
@@ -216,6 +238,8 @@ impl Kind {
             Self::Write => "write",
             Self::Execute => "run",
             Self::Connect => "connect to",
+            Self::Delete => "delete",
+            Self::Attributes => "change attributes",
         }
     }
 }
@@ -261,8 +285,8 @@ pub enum Sockets {
 pub struct FileRule {
     /// Where it comes from.
     pub origin: Origin,
-    /// The accesses it speaks of.
-    pub kind: Kind,
+    /// The accesses it speaks of: those of one [`Kind`], or of several, as `write` does.
+    pub access: Access,
     /// Its verdict.
     pub allow: bool,
     /// The places it speaks of: what its braces stand for. None where it speaks of an abstract name or of a

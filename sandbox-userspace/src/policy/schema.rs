@@ -71,6 +71,10 @@ struct Files {
     read: Option<Closable>,
     /// Every way to change a file or a name. Only what is allowed can be written.
     write: Option<Lists>,
+    /// Of that, taking a name away alone: deleting, renaming, replacing by renaming.
+    delete: Option<Lists>,
+    /// Of that, changing mode, owner, times and extended attributes alone.
+    attributes: Option<Lists>,
     /// Running a file as a program; it must be readable too.
     exec: Option<Programs>,
 }

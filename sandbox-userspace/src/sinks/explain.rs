@@ -272,7 +272,7 @@ const ACCESSES: [(Access, &str, &str, &str); 14] = [
     (Access::READ, "read", "read", "of"),
     (Access::WRITE, "write", "write", "of"),
     (Access::CREATE, "create", "creation", "of"),
-    (Access::REMOVE, "remove", "removal", "of"),
+    (Access::DELETE, "delete", "deletion", "of"),
     (Access::ATTRIBUTES, "attributes", "attribute change", "of"),
     (Access::EXECUTE, "execute", "execution", "of"),
     (Access::CONNECT, "connect", "connection", "to"),
@@ -459,7 +459,7 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             let key = if access.contains(Access::CONNECT) {
                 "network.unix.allow"
             } else if access.intersects(Access::WRITES) {
-                "files.write.allow"
+                changing(rule)
             } else if access.contains(Access::EXECUTE) && !access.contains(Access::READ) {
                 "files.exec.allow"
             } else {
@@ -483,6 +483,17 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             Some(Hint { key: key.into(), add })
         }
         _ => None,
+    }
+}
+
+/// The list that opens what a rule closes for changing: its own, where it speaks of less than all of it.
+fn changing(rule: Option<&RuleRef>) -> &'static str {
+    match rule {
+        Some(RuleRef::Known(rule)) if rule.key == "files.delete.deny" => "files.delete.allow",
+        Some(RuleRef::Known(rule)) if rule.key == "files.attributes.deny" => {
+            "files.attributes.allow"
+        }
+        _ => "files.write.allow",
     }
 }
 

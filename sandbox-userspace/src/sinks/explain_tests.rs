@@ -90,13 +90,13 @@ fn a_rule_is_named_with_its_place() {
 
 #[test]
 fn no_rule_and_several_accesses() {
-    let header = header(Hook::PathRename, Reason::Default, Access::CREATE | Access::REMOVE, 0);
+    let header = header(Hook::PathRename, Reason::Default, Access::CREATE | Access::DELETE, 0);
     let denial = explainer().explain(&path_record(header, "/etc/passwd"));
     assert_eq!(
         denial.message,
-        "denied creation and removal of /etc/passwd by cat[123]: no rule allows it"
+        "denied creation and deletion of /etc/passwd by cat[123]: no rule allows it"
     );
-    assert_eq!(denial.access, ["create", "remove"]);
+    assert_eq!(denial.access, ["create", "delete"]);
     let hint = denial.hint.unwrap();
     assert_eq!((&*hint.key, &*hint.add), ("files.write.allow", "/etc/passwd"));
     assert_eq!(denial.rule, None);

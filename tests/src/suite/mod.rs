@@ -8,6 +8,7 @@ mod attributes;
 mod bad_input;
 mod coexistence;
 mod daemons;
+mod deleting;
 mod devices;
 mod doctor;
 mod engine;
@@ -120,6 +121,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         namespaces::trials(),
         patterns::trials(),
         attributes::trials(),
+        deleting::trials(),
         passing::trials(),
         overlays::trials(),
         fuse::trials(),
