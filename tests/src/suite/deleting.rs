@@ -33,17 +33,20 @@ fn policy() -> Policy {
         .with(ATTRIBUTES_DENY, SCRIPTS)
 }
 
-/// A file or directory of the workspace that is there.
+/// A file of the workspace that is there.
 fn present(ground: &Ground, name: &str) -> anyhow::Result<Place> {
     let place = ground.workspace().join(name);
     if let Some(parent) = place.path().parent() {
         std::fs::create_dir_all(parent)?;
     }
-    if name.ends_with('/') {
-        std::fs::create_dir_all(place.path())?;
-    } else {
-        write(&place, "content")?;
-    }
+    write(&place, "content")?;
+    Ok(place)
+}
+
+/// A directory of the workspace that is there.
+fn directory(ground: &Ground, name: &str) -> anyhow::Result<Place> {
+    let place = ground.workspace().join(name);
+    std::fs::create_dir_all(place.path())?;
     Ok(place)
 }
 
@@ -74,9 +77,10 @@ fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     let (denial, twin) = (kept("path_unlink", &path), at("free/two")?);
     let uring = |path| Operation::UringUnlink { path };
     add("unlink through io_uring", denial, uring(path), uring(twin));
-    let path = at("records/empty/")?;
+    let path = directory(ground, "records/empty")?;
     let rmdir = |path| Operation::Rmdir { path };
-    add("rmdir", kept("path_rmdir", &path), rmdir(path), rmdir(at("free/empty/")?));
+    let twin = rmdir(directory(ground, "free/empty")?);
+    add("rmdir", kept("path_rmdir", &path), rmdir(path), twin);
     let path = at("records/three")?;
     let (denial, twin) = (kept("path_rename", &path), at("free/three")?);
     let out = rename(path, gone("free/gone"), 0);
