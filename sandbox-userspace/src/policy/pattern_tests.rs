@@ -10,6 +10,7 @@ use super::rule::{Kind, Step};
 use super::{compile, load_text};
 use crate::kernel::mounts::{Components, MountTable};
 use proptest::prelude::*;
+use sandbox_common::decide::{Moved, renaming};
 use sandbox_common::pattern::Endings;
 use std::fmt::Write as _;
 
@@ -470,4 +471,23 @@ fn the_reference_knows_that_what_allows_stops_at_mount_points() {
     assert!(!allow("v/m/a.pub", &[&elsewhere, &point]));
     assert!(allow("v/a.pub", &[&point]));
     assert!(!allow("v/m/d/x", &[&point]));
+}
+
+/// Deleting is opened by a pattern where a place closes it.
+#[test]
+fn what_a_pattern_lets_go_is_renamed() {
+    let sandbox = compiled(
+        "write.allow = ['@/w/**']\ndelete.deny = ['@/w']\ndelete.allow = ['@/w/**/*.pem']",
+        ONE,
+    );
+    let place = |path: &str| {
+        let (dev, names) = table(ONE).locate(&at(&path.replace('@', BASE))).unwrap();
+        walker(&sandbox.policy).place(dev, &names, false).unwrap()
+    };
+    let (pem, secret) = (place("@/w/x.pem"), place("@/w/secret"));
+    let other = (Moved::Other, Moved::Other);
+    let (gone, _) = renaming(&pem, &secret, other, false, false);
+    assert!(gone.allowed(), "{gone:?} {pem:?} {secret:?}");
+    let (kept, is_new) = renaming(&secret, &pem, other, false, false);
+    assert_eq!((kept.rule, is_new), (2, false));
 }
