@@ -304,14 +304,24 @@ impl<P: Payload> Step<P> for Options {
             self.at += 1;
             return false;
         }
-        // No option is shorter than its kind and length; of MPTCP's a third byte begins with what it is.
-        match payload.load::<3>(self.at) {
-            Some([TCPOPT_MPTCP, _, what]) if what >> 4 == MP_JOIN => self.joins = true,
-            Some([_, length, _]) if length >= 2 => self.at += u32::from(length),
-            _ => self.joins = true,
-        }
+        let length = match payload.load::<2>(self.at) {
+            Some([_, length]) => u32::from(length),
+            None => 0,
+        };
+        let next = self.at + length;
+        // No option is shorter than its kind and length, and none goes on behind the list.
+        self.joins = length < 2
+            || next > self.end
+            || kind == TCPOPT_MPTCP && (length < 3 || is_join(payload.load::<3>(self.at)));
+        self.at = next;
         self.joins
     }
+}
+
+/// Whether an option of MPTCP is a join: its third byte begins with what it is.
+#[inline(always)]
+fn is_join(option: Option<[u8; 3]>) -> bool {
+    option.is_none_or(|[_, _, what]| what >> 4 == MP_JOIN)
 }
 
 #[cfg(feature = "user")]

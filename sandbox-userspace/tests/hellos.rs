@@ -146,14 +146,40 @@ fn options_that_join_another_connection_are_told_from_others() {
         let options = parts.concat();
         tls::joins(&options.as_slice(), u32::try_from(options.len()).unwrap())
     };
+    // Where timestamps and the scaling of windows are off, an option of two bytes is the last one.
+    const PLAIN: &[u8] = &[2, 4, 5, 180, 1, 1, 4, 2];
+    const CAPABLE: &[u8] = &[30, 4, 1, 0];
     // What MPTCP begins with is no join; behind the end of the list nothing is read.
-    for others in [&[][..], &[USUAL], &[USUAL, &[30, 4, 1, 0]], &[&[1, 1, 0], JOIN]] {
+    for others in [
+        &[][..],
+        &[USUAL],
+        &[PLAIN],
+        &[PLAIN, &[1]],
+        &[&[4, 2]],
+        &[USUAL, CAPABLE],
+        &[&[30, 3, 0]],
+        &[&[1, 1, 0], JOIN],
+    ] {
         assert!(!joins(others), "{others:?}");
     }
-    // What cannot be read might be one.
-    for join in
-        [&[JOIN][..], &[USUAL, JOIN], &[&[1, 1], JOIN], &[&[8, 0, 0]], &[&[8, 1, 0]], &[&[30]]]
-    {
+    assert!(!tls::joins(&[PLAIN, JOIN].concat().as_slice(), 8), "what is behind the options");
+    // What cannot be read might be one: it ends too soon, or says that it does, or goes on behind the list.
+    for join in [
+        &[JOIN][..],
+        &[USUAL, JOIN],
+        &[PLAIN, JOIN],
+        &[&[1, 1], JOIN],
+        &[&[8, 0, 0]],
+        &[&[8, 1, 0]],
+        &[&[4]],
+        &[&[4, 3]],
+        &[PLAIN, &[8, 10, 0]],
+        &[&[30]],
+        &[&[30, 2]],
+        &[&[30, 3]],
+        &[&[30, 2], JOIN],
+        &[CAPABLE, &[30, 3, 0x10]],
+    ] {
         assert!(joins(join), "{join:?}");
     }
 }

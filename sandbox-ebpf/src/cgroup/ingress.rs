@@ -1,7 +1,7 @@
 //! What comes by UDP: it counts for the rule by which a datagram would go where it comes from.
 //!
 //! Nothing is judged here but amounts. Where no rule opens the sender's address (others send to what the session
-//! listens at, its resolver answers), nothing counts.
+//! listens at, its resolver answers), nothing counts. Attached to sessions that have, or had, rules that count.
 
 use super::count;
 use super::packet::{ETH_P_IP, ETH_P_IPV6, HOP_BY_HOP, at};

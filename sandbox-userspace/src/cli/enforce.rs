@@ -93,7 +93,7 @@ impl Bpf {
     ) -> Result<Filled, RunError> {
         let error = |what: &'static str| move |error: EngineError| refused(what, error);
         share.of_cgroup(cgroup.id).map_err(error("join the engine"))?;
-        share.attach((&cgroup.path, cgroup.id), "").map_err(error("attach the cgroup programs"))?;
+        share.attach((&cgroup.path, cgroup.id)).map_err(error("attach the cgroup programs"))?;
         let mut ring = share.ring().map_err(error("make the ring of denials"))?;
         canary::prove(share, &mut ring, &self.registry, &self.tree)
             .map_err(|error| refused("prove that this kernel denies", error))?;

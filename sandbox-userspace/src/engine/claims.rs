@@ -6,6 +6,7 @@
 
 use super::engines::{self, Aside};
 use super::events::Ring;
+use super::load::{CGROUP_HOOKS, RECEIVING};
 use super::{Engine, EngineError, sweep};
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::state::Held;
@@ -18,7 +19,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `BPF_NOEXIST` of linux/bpf.h: only where there is no such entry.
 pub(super) const NOT_YET: u64 = 1;
@@ -59,9 +60,11 @@ fn name(owner: &str) -> Option<[u8; NAME]> {
 pub struct Share {
     /// The engine.
     pub(super) engine: Engine,
-    owner: String,
+    pub(super) owner: String,
     pub(super) number: u32,
     claimed: Claimed,
+    /// The session's cgroup, where this process attached it; else nothing can be attached any more.
+    pub(super) directory: PathBuf,
     /// The slot of the policy in force.
     slot: u32,
     /// What it holds, where this process entered it.
@@ -74,7 +77,7 @@ impl Engine {
     /// Claims a share for `owner`, at most eight bytes that nobody else is called by.
     pub fn claim(mut self, owner: &str, _held: &Held) -> Result<Share, EngineError> {
         let name = name(owner).ok_or_else(|| EngineError::Owner(owner.into()))?;
-        let place = self.pins.join("sessions").join(owner);
+        let place = self.links(owner);
         DirBuilder::new()
             .mode(0o700)
             .create(&place)
@@ -88,8 +91,16 @@ impl Engine {
                 return Err(error);
             }
         };
-        let owner = owner.into();
-        Ok(Share { engine: self, owner, number, claimed, slot: number, policy: None, left: false })
+        Ok(Share {
+            engine: self,
+            owner: owner.into(),
+            number,
+            claimed,
+            directory: PathBuf::new(),
+            slot: number,
+            policy: None,
+            left: false,
+        })
     }
 
     /// Takes the next numbers and writes the claim down.
@@ -125,6 +136,7 @@ impl Engine {
             owner: owner.into(),
             number,
             claimed,
+            directory: PathBuf::new(),
             slot: if claimed.slots[0] == 0 { number } else { claimed.slots[0] },
             policy: None,
             left: true,
@@ -176,7 +188,7 @@ impl Engine {
     }
 
     fn remove_place(&self, owner: &str) -> Result<(), EngineError> {
-        let path = self.pins.join("sessions").join(owner);
+        let path = self.links(owner);
         engines::remove(&path).map_err(|source| EngineError::Pins { path, source })
     }
 }
@@ -272,9 +284,16 @@ impl Share {
         self.engine.label(pidfd)
     }
 
-    /// Attaches the cgroup programs to a cgroup of its (directory and id), see [`Engine::attach`].
-    pub fn attach(&mut self, cgroup: (&Path, u64), prefix: &str) -> Result<(), EngineError> {
-        self.engine.attach(cgroup, &self.owner, prefix)
+    /// Attaches to the session's cgroup (directory and id) the programs that every session has there.
+    pub fn attach(&mut self, cgroup: (&Path, u64)) -> Result<(), EngineError> {
+        cgroup.0.clone_into(&mut self.directory);
+        let hooks = CGROUP_HOOKS.iter().copied().filter(|hook| *hook != RECEIVING);
+        self.engine.attach(hooks, cgroup, (&self.owner, ""))
+    }
+
+    /// Attaches all cgroup programs to another cgroup of its, for [`detach`](Self::detach) under a prefix.
+    pub fn attach_all(&mut self, cgroup: (&Path, u64), prefix: &str) -> Result<(), EngineError> {
+        self.engine.attach(CGROUP_HOOKS.iter().copied(), cgroup, (&self.owner, prefix))
     }
 
     /// Detaches them.

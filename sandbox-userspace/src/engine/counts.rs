@@ -1,6 +1,7 @@
 //! What the rules that count have let pass.
 
 use super::claims::{NOT_YET, errno};
+use super::load::RECEIVING;
 use super::{EngineError, Share};
 use crate::policy::compiled::CompiledPolicy;
 use aya::maps::MapError;
@@ -16,8 +17,11 @@ pub struct Passed {
 }
 
 impl Share {
-    /// Has the rules of a policy that count do so, from where they were.
+    /// Has the rules of a policy that count do so, from where they were. The policy is not in force yet.
     pub(super) fn count(&mut self, policy: &CompiledPolicy) -> Result<(), EngineError> {
+        if !policy.counts.is_empty() {
+            self.receive().map_err(|error| EngineError::Receiving(Box::new(error)))?;
+        }
         let session = self.number();
         for (rule, max) in &policy.counts {
             let key = CountKey { session, rule: *rule };
@@ -29,6 +33,17 @@ impl Share {
             }
         }
         Ok(())
+    }
+
+    /// Has what the session receives looked at, which costs it every packet that comes in: from its first policy that
+    /// counts on, and until it ends.
+    fn receive(&mut self) -> Result<(), EngineError> {
+        // What is pinned is attached.
+        if self.engine.links(&self.owner).join(RECEIVING.name()).exists() {
+            return Ok(());
+        }
+        let cgroup = (self.directory.as_path(), self.cgroup());
+        self.engine.attach([RECEIVING], cgroup, (&self.owner, ""))
     }
 
     /// What has passed, by the rules of the policy in force that count.

@@ -42,6 +42,12 @@ pub enum EngineError {
         #[source]
         source: Box<ProgramError>,
     },
+    /// What a session receives cannot be counted.
+    #[error(
+        "rules with an amount (`max`, `count`) take a program that looks at what the session receives, \
+         which cannot be attached"
+    )]
+    Receiving(#[source] Box<EngineError>),
     /// The object could not be made ready for `fmod_ret`.
     #[error("cannot prepare the programs for attaching as fmod_ret")]
     Image(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -220,6 +226,7 @@ impl EngineError {
                 }
                 _ => return None,
             },
+            Self::Receiving(source) => return source.mend(),
             _ => return None,
         };
         match errno? {

@@ -89,7 +89,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::FsContextParseParam, Need::Required),
 ];
 
-/// The programs attached to each session's cgroup; all are required.
+/// The programs attached to sessions' cgroups; all are required.
 pub const CGROUP_HOOKS: &[Hook] = &[
     Hook::Connect4,
     Hook::Connect6,
@@ -104,6 +104,10 @@ pub const CGROUP_HOOKS: &[Hook] = &[
     Hook::Getpeername4,
     Hook::Getpeername6,
 ];
+
+/// The one of them that a session has only where its rules count, see `Share::count`: it is run on every packet that
+/// comes in.
+pub(super) const RECEIVING: Hook = Hook::Ingress;
 
 /// Programs that note something and deny nothing: a new pseudo-terminal, directories that begin to have
 /// another place and have it, the end of superblocks, who wants signals about a descriptor, and members that
@@ -315,25 +319,27 @@ fn attach_return(
     program.take_link(id).map(Into::into).map_err(attach)
 }
 
-/// Attaches the cgroup programs pinned beneath `pins` to the cgroup (directory and id) and pins the
-/// links in `links`, their names behind `prefix`.
+/// Attaches cgroup programs pinned beneath `pins` to the cgroup (directory and id) and pins the links in `links`, their
+/// names behind `prefix`. What is pinned knows whose it is.
 pub(super) fn attach(
     pins: &Path,
     maps: &mut Maps,
+    hooks: impl IntoIterator<Item = Hook>,
     cgroup: (&Path, u64),
-    links: &Path,
-    prefix: &str,
+    (links, prefix): (&Path, &str),
 ) -> Result<(), EngineError> {
     let (directory, id) = cgroup;
     let file = File::open(directory)
         .map_err(|source| EngineError::Cgroup { path: directory.to_owned(), source })?;
-    for hook in CGROUP_HOOKS {
+    for hook in hooks {
         let name = hook.name();
-        let mut program = cgroup::program(&pins.join("programs"), *hook)?;
-        pin(program.attach(name, &file)?, links, &format!("{prefix}{name}"))?;
-        let Some(kind) = cgroup::storage_of(*hook) else { continue };
-        let key = CgroupStorageKey::new(id, kind);
-        maps.owner.insert(key, id, 0).map_err(EngineError::map("OWNER"))?;
+        let mut program = cgroup::program(&pins.join("programs"), hook)?;
+        let link = program.attach(name, &file)?;
+        if let Some(kind) = cgroup::storage_of(hook) {
+            let key = CgroupStorageKey::new(id, kind);
+            maps.owner.insert(key, id, 0).map_err(EngineError::map("OWNER"))?;
+        }
+        pin(link, links, &format!("{prefix}{name}"))?;
     }
     Ok(())
 }

@@ -68,21 +68,26 @@ impl Engine {
         Ok(Self { pins: pins.to_owned(), maps })
     }
 
-    /// Attaches the cgroup programs to a cgroup (its directory and id) for an owner of a share, and
+    /// Attaches programs of [`CGROUP_HOOKS`] to a cgroup (its directory and id) for an owner of a share, and
     /// pins the links. An owner's cgroups are told apart by `prefix`.
-    pub fn attach(
+    fn attach(
         &mut self,
+        hooks: impl IntoIterator<Item = Hook>,
         cgroup: (&Path, u64),
-        owner: &str,
-        prefix: &str,
+        (owner, prefix): (&str, &str),
     ) -> Result<(), EngineError> {
-        let links = self.pins.join("sessions").join(owner);
-        load::attach(&self.pins, &mut self.maps, cgroup, &links, prefix)
+        let links = self.links(owner);
+        load::attach(&self.pins, &mut self.maps, hooks, cgroup, (&links, prefix))
+    }
+
+    /// Where an owner's links are pinned.
+    fn links(&self, owner: &str) -> PathBuf {
+        self.pins.join("sessions").join(owner)
     }
 
     /// Detaches what [`attach`](Self::attach) attached. That it was not is no error.
     pub fn detach(&mut self, owner: &str, prefix: &str) -> Result<(), EngineError> {
-        let links = self.pins.join("sessions").join(owner);
+        let links = self.links(owner);
         for hook in CGROUP_HOOKS {
             let path = links.join(format!("{prefix}{}", hook.name()));
             match fs::remove_file(&path) {

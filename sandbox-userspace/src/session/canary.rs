@@ -216,7 +216,7 @@ fn admit(
     let mode = Mode::Enforce as u32;
     let subject = Subject { session, slot, mode, patterns, permits: ASKS, pad: 0 };
     share.engine().admit(cell.id, cell.parent, subject, &registry.hold()?)?;
-    let observed = match share.attach((&cell.path, cell.id), PREFIX) {
+    let observed = match share.attach_all((&cell.path, cell.id), PREFIX) {
         Ok(()) => {
             let observed = observe(ring, session, cell, place);
             let detached = share.detach(PREFIX);

@@ -6,6 +6,7 @@
 
 use super::guard::{Guard, Names, Told, Watch};
 use super::live::{self, Live, Next};
+use super::resources::chain;
 use super::state::Registry;
 use crate::engine::EngineError;
 use crate::kernel::mounts::{Components, MountError, MountTable};
@@ -146,7 +147,7 @@ impl Follower {
             Err(error) => {
                 (self.plan.policy, self.plan.placed) = (policy, placed);
                 (self.denied, self.policy.linked) = (denied, linked);
-                live.refuse(next, &error.to_string()).map(Told::Warning)
+                live.refuse(next, &chain(&error)).map(Told::Warning)
             }
         }
     }
@@ -277,8 +278,9 @@ impl Watch for Follower {
             match self.try_follow(guard) {
                 Ok(warnings) => told.extend(warnings.into_iter().map(Told::Warning)),
                 Err(error) => told.push(Told::Warning(format!(
-                    "the mounts changed and the policy could not follow them: {error}; what was \
-                     mounted since stays unknown to it: nothing is written there"
+                    "the mounts changed and the policy could not follow them: {}; what was \
+                     mounted since stays unknown to it: nothing is written there",
+                    chain(&error)
                 ))),
             }
         }

@@ -183,7 +183,7 @@ fn text<E: std::error::Error>(result: Result<(), E>) -> Result<(), String> {
 }
 
 /// An error and what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! How many BPF programs, links and maps the kernel holds, and what is in a pinned map.
+//! How many BPF programs, links and maps the kernel holds, what is in a pinned map, and what is attached to a cgroup.
 
 use anyhow::Context as _;
 use std::ffi::CString;
@@ -13,6 +13,7 @@ const MAP_GET_NEXT_ID: i32 = 12;
 const LINK_GET_NEXT_ID: i32 = 31;
 const MAP_GET_NEXT_KEY: i32 = 4;
 const OBJ_GET: i32 = 7;
+const PROG_QUERY: i32 = 16;
 /// No map of ours has keys of more bytes.
 const KEY: usize = 1024;
 
@@ -60,6 +61,42 @@ fn count(command: i32) -> io::Result<usize> {
         found += 1;
         attributes.start = attributes.next;
     }
+}
+
+/// What a program of a cgroup is asked about: `enum bpf_attach_type`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Packets {
+    Received = 0,
+    Sent = 1,
+}
+
+/// How many programs are attached to the cgroup itself for its packets.
+pub(crate) fn attached(cgroup: &Path, packets: Packets) -> anyhow::Result<u32> {
+    /// The part of `union bpf_attr` for `BPF_PROG_QUERY`.
+    #[repr(C)]
+    struct Query {
+        target: u32,
+        kind: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        pad: u32,
+    }
+    let directory = std::fs::File::open(cgroup)?;
+    let target = directory.as_raw_fd().cast_unsigned();
+    let kind = packets as u32;
+    // Without room for their numbers, the kernel only counts.
+    let mut query =
+        Query { target, kind, query_flags: 0, attach_flags: 0, ids: 0, count: 0, pad: 0 };
+    let size = size_of::<Query>();
+    // SAFETY: the attributes are valid for the call and have the stated size.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size) };
+    if result < 0 {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("counting the programs of {}", cgroup.display()));
+    }
+    Ok(query.count)
 }
 
 /// The map pinned at `pin`; `None` where it is gone.

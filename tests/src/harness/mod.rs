@@ -27,6 +27,7 @@ pub(crate) use engine::engines;
 pub(crate) use events::Events;
 pub(crate) use ground::{Ground, HOME, difference, key, snapshot, write};
 pub(crate) use hand::{Bystander, Finished, Hand, capture, capture_within, wait};
+pub(crate) use kernel_objects::{Packets, attached};
 pub(crate) use policy::Policy;
 pub(crate) use session::{Runner, Session, probe_words, sandbox, verb};
 pub(crate) use tool::Tool;

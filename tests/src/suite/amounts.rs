@@ -2,7 +2,10 @@
 
 use super::names::{self, A, HERE, expect};
 use super::network::{HOOKS, Service, V4, V6, mapped, must_arrive, must_be_refused};
-use crate::harness::{Bystander, Denial, Ground, Policy, Session, Why, trial};
+use crate::harness::{
+    Bystander, Denial, Ground, Packets, Policy, Runner, Session, Why, attached, engines, trial,
+    verb,
+};
 use crate::probe::{ENOUGH, Heard, Operation, UdpWay};
 use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
@@ -15,6 +18,7 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("network::rules_let_no_more_pass_than_they_say", amounts),
         trial("network::rules_let_no_more_datagrams_come_than_they_say", answers),
+        trial("network::rules_let_what_comes_count_from_a_change_on", later),
     ]
 }
 
@@ -249,6 +253,78 @@ fn answers() -> anyhow::Result<()> {
     for (rule, expected) in &rules {
         let found = passed.of(rule, "received");
         ensure!(found == Some(*expected), "{rule}: {found:?} received: {}", passed.0);
+    }
+    Ok(())
+}
+
+/// Asks somebody who answers, and must hear datagrams of these lengths.
+fn hears(session: &mut Session, from: SocketAddr, lengths: &[usize]) -> anyhow::Result<()> {
+    let answer = session.allowed("asks", &Operation::Hear { to: vec![from] })?;
+    let heard: Vec<Heard> = serde_json::from_value(answer.data.clone()).unwrap_or_default();
+    let wanted: Vec<_> = lengths.iter().map(|length| Heard { from, length: *length }).collect();
+    ensure!(heard == wanted, "must hear {wanted:?}: {answer}");
+    Ok(())
+}
+
+/// What a session receives is looked at from the first change on that has a rule count, and not before; where that
+/// cannot be, nothing changes.
+fn later() -> anyhow::Result<()> {
+    let ground = Ground::new("amounts-later")?;
+    let (open, counted) = (answering(V4, 0, &[300])?, answering(V4, 0, &[1000, 1])?);
+    let most = answering(V4, 0, &[700, 700, 700])?;
+    let policy = Policy::preset().connect(format!("{open}/udp"));
+    let mut session = Session::start(&ground, &policy)?;
+    let mut other = Runner::named(&ground, &policy, "other")?.open()?;
+    let (cgroup, others) = (session.cgroup()?, other.cgroup()?);
+    let looks = |programs: u32| -> anyhow::Result<()> {
+        for (cgroup, programs) in [(&cgroup, programs), (&others, 0)] {
+            let received = attached(cgroup, Packets::Received)?;
+            ensure!(received == programs, "{received} programs look at what comes, not {programs}");
+            let sent = attached(cgroup, Packets::Sent)?;
+            ensure!(sent == 1, "{sent} programs look at what leaves");
+        }
+        Ok(())
+    };
+    let (papers, id) = (ground.papers("verbs"), session.id()?);
+    let change = |words: &[&str]| verb(&papers, &[words, &["--session", &id]].concat());
+    hears(&mut session, open, &[300])?;
+    looks(0)?;
+
+    let engine = engines().pop().context("no engine is loaded")?;
+    let (program, away) = (engine.join("programs/ingress"), engine.join("programs/away"));
+    std::fs::rename(&program, &away)?;
+    let rule = format!("{counted}/udp count");
+    let refused = change(&["grant", "connect", &rule]);
+    std::fs::rename(&away, &program)?;
+    let refused = refused?;
+    let told = refused.err.contains("`ingress`") && refused.err.contains("cannot be attached");
+    ensure!(refused.code() == Some(1) && told, "{}", refused.report());
+    looks(0)?;
+    hears(&mut session, open, &[300])?;
+    let denial = Denial::by(&HOOKS).access("connect").address(counted, "udp");
+    session.refused("a change that was none", &Operation::Hear { to: vec![counted] }, &denial)?;
+
+    let granted = change(&["grant", "connect", &rule])?;
+    ensure!(granted.code() == Some(0), "{}", granted.report());
+    looks(1)?;
+    hears(&mut session, counted, &[1000, 1])?;
+    let amount = format!("{most}/udp max {}B", DATAGRAM + 701);
+    let file = papers.join("most.toml");
+    std::fs::write(&file, policy.connect(&amount).write().text)?;
+    let set = change(&["policy", "set", &file.to_string_lossy()])?;
+    ensure!(set.code() == Some(0), "{}", set.report());
+    looks(1)?;
+    hears(&mut session, most, &[700, 700])?;
+    let denial = Denial::by(&["ingress"]).access("connect").address(most, "udp");
+    session.explained("beyond the amount", 0, &denial.because(Why::Reason(&["spent"])));
+    hears(&mut session, open, &[300])?;
+    hears(&mut other, open, &[300])?;
+    looks(1)?;
+    other.finish()?;
+    let passed = passed(session)?;
+    for (rule, expected) in [(&rule, 1001), (&amount, 1400)] {
+        let found = passed.of(rule, "received");
+        ensure!(found == Some(expected), "{rule}: {found:?} received: {}", passed.0);
     }
     Ok(())
 }

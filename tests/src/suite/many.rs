@@ -112,7 +112,7 @@ impl Host {
         let mut share = engine.claim(id.as_str(), &held)?;
         drop(held);
         share.of_cgroup(cgroup.id)?;
-        share.attach((&cgroup.path, cgroup.id), "")?;
+        share.attach((&cgroup.path, cgroup.id))?;
         let ring = share.ring()?;
         let subject = Subject {
             session: share.number(),

@@ -3,8 +3,8 @@
 use super::names::{A, HERE, PORT, answered};
 use crate::harness::hello::{Hello, message, names, record};
 use crate::harness::{
-    Denial, Ground, PATIENCE, Policy, Runner, Session, Stands, Upstream, Why, eventually, trial,
-    verb,
+    Bystander, Denial, Ground, PATIENCE, Policy, Runner, Session, Stands, Upstream, Why,
+    eventually, trial, verb,
 };
 use crate::probe::{ANSWER, HelloWay, LookupWay, Operation, UdpWay, add_address};
 use anyhow::{Context as _, ensure};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -20,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("server_names::only_names_that_are_allowed_are_asked_for", member),
         trial("server_names::a_rule_without_the_check_lifts_it", lifted),
         trial("server_names::a_session_that_reports_lets_pass", audit),
+        trial("server_names::a_first_segment_needs_few_options", plain),
     ]
 }
 
@@ -295,5 +297,49 @@ fn audit() -> anyhow::Result<()> {
     // It was told, and has arrived.
     ensure!(eventually(PATIENCE, || (far.heard() == text).then_some(())).is_some(), "lost");
     passes(&mut session, &far, "the same, answered", &[text], HelloWay::Write)?;
+    session.finish()
+}
+
+/// A setting of the machine's TCP that is off until it is dropped.
+struct Off(&'static str, String);
+
+impl Off {
+    fn now(name: &'static str) -> anyhow::Result<Self> {
+        let off = Self(name, std::fs::read_to_string(Self::path(name))?);
+        std::fs::write(Self::path(name), "0").with_context(|| format!("turning {name} off"))?;
+        Ok(off)
+    }
+
+    fn path(name: &str) -> PathBuf {
+        Path::new("/proc/sys/net/ipv4").join(name)
+    }
+}
+
+impl Drop for Off {
+    fn drop(&mut self) {
+        // What other tests measure does not hang on it.
+        let _ = std::fs::write(Self::path(self.0), &self.1);
+    }
+}
+
+/// The last option of a first segment has two bytes where the machine uses neither timestamps nor large windows.
+fn plain() -> anyhow::Result<()> {
+    let _off = [Off::now("tcp_timestamps")?, Off::now("tcp_window_scaling")?];
+    let ground = Ground::new("server-names-plain")?;
+    let upstream = world()?;
+    let mut session = Session::start(&ground, &policy(&upstream))?;
+    let mut bystander = Bystander::new()?;
+    asks(&mut session, NAME)?;
+    let far = Far::at((HERE, PORT).into())?;
+    let (good, other) = (Hello::of(NAME).record(), Hello::of("forbidden.example.net").record());
+    for way in [HelloWay::Write, HelloWay::FastOpen] {
+        let answer = bystander.perform(&sends(far.address, &[&good], way, true))?;
+        ensure!(answer.errno == 0 && far.heard() == good, "a bystander was hindered: {answer}");
+        passes(&mut session, &far, "few options", &[&good], way)?;
+        let asked = Some("forbidden.example.net");
+        let attempt = ("few options, another name", vec![&other[..]], way, "server_name", asked);
+        refused(&mut session, &far, &attempt)?;
+    }
+    ensure!(far.heard().is_empty(), "something arrived");
     session.finish()
 }
