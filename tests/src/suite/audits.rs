@@ -45,7 +45,8 @@ fn deed(class: &'static str, operation: Operation, noted: &[(&'static str, &Plac
 struct Services {
     inet: [Service; 2],
     names: [UnixName; 3],
-    _unix: (UnixListener, UnixDatagram, UnixDatagram),
+    _stream: UnixListener,
+    datagrams: [UnixDatagram; 2],
 }
 
 impl Services {
@@ -56,12 +57,24 @@ impl Services {
             UnixName::Abstract("audited".to_owned()),
         ];
         let [stream, datagram, hidden] = &names;
-        let unix = (
-            UnixListener::bind_addr(&stream.address()?)?,
+        let stream = UnixListener::bind_addr(&stream.address()?)?;
+        let datagrams = [
             UnixDatagram::bind_addr(&datagram.address()?)?,
             UnixDatagram::bind_addr(&hidden.address()?)?,
-        );
-        Ok(Self { inet: [Service::new(V4)?, Service::new(V6)?], names, _unix: unix })
+        ];
+        for datagrams in &datagrams {
+            datagrams.set_nonblocking(true)?;
+        }
+        let inet = [Service::new(V4)?, Service::new(V6)?];
+        Ok(Self { inet, names, _stream: stream, datagrams })
+    }
+
+    /// Takes what has come: senders wait where too much does.
+    fn drain(&self) {
+        let mut bytes = [0; 64];
+        for datagrams in &self.datagrams {
+            while datagrams.recv(&mut bytes).is_ok() {}
+        }
     }
 
     fn open(&self, policy: Policy) -> Policy {
@@ -109,12 +122,15 @@ impl Services {
 fn programs(workspace: &Place) -> anyhow::Result<Vec<Deed>> {
     let (tool, script) = (workspace.join("tool"), workspace.join("script"));
     std::fs::copy(sandbox(), tool.path())?;
-    write(&script, &format!("#!{tool} help\n"))?;
+    write(&script, &format!("#!{tool} --version\n"))?;
     for path in [&tool, &script] {
         std::fs::set_permissions(path.path(), std::fs::Permissions::from_mode(0o755))?;
     }
-    let start =
-        |path: &Place| Operation::Start { path: path.clone(), words: Vec::new(), by: Call::Execve };
+    let start = |path: &Place| Operation::Start {
+        path: path.clone(),
+        words: vec!["--version".to_owned()],
+        by: Call::Execve,
+    };
     Ok(vec![
         deed("exec", start(&tool), &[("execute", &tool)]),
         deed("exec", start(&script), &[("execute", &script), ("execute", &tool)]),
@@ -218,6 +234,7 @@ fn classes() -> anyhow::Result<()> {
             ensure!(answer.errno == 0, "a bystander is hindered: {answer} {:?}", deed.operation);
             silent.push(answer.pid);
         }
+        services.drain();
         // The others first: what of them would be noted is before what is waited for.
         let (own, others): (Vec<Deed>, Vec<Deed>) =
             deeds("member")?.into_iter().partition(|deed| deed.class == class[0]);
@@ -234,6 +251,7 @@ fn classes() -> anyhow::Result<()> {
                 session.problem(format!("{class:?}: noted of another: {found:#?}"));
             }
         }
+        services.drain();
         let events = session.events().clone();
         session.finish().with_context(|| format!("{class:?}"))?;
         let ended = events.state("ended", PATIENCE).context("no end")?;
@@ -255,7 +273,7 @@ fn open(path: &Place, flags: i32) -> Operation {
 fn denied() -> anyhow::Result<()> {
     let ground = Ground::new("audits-denied")?;
     let (outside, file) = (ground.outside(), ground.file(&ground.workspace())?);
-    let closed = ground.file(&outside)?;
+    let (key, closed) = (key()?, ground.file(&outside)?);
     let service = Service::new(V4)?;
     let tool = ground.workspace().join("tool");
     std::fs::copy(sandbox(), tool.path())?;
@@ -272,7 +290,7 @@ fn denied() -> anyhow::Result<()> {
         (rename, Denial::by(&["path_rename"]).path(&away)),
         (Operation::Tcp { address }, connect),
         (start, Denial::by(&["file_open"]).rule("files.exec.deny", tool.to_string())),
-        (open(&key()?, libc::O_WRONLY), Denial::by(&["file_open"]).access("write")),
+        (open(&key, libc::O_RDONLY), Denial::read(&key).of_key()),
     ] {
         let pid = session.refused("denied", &operation, &denial)?.pid;
         // Something that is noted, behind it on the same ring.
