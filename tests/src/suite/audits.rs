@@ -118,19 +118,17 @@ impl Services {
     }
 }
 
-/// A program, and a script that it interprets.
+/// A program, and a script that it interprets. They say on standard error alone that they were called wrongly: the
+/// standard output is the probe's.
 fn programs(workspace: &Place) -> anyhow::Result<Vec<Deed>> {
     let (tool, script) = (workspace.join("tool"), workspace.join("script"));
     std::fs::copy(sandbox(), tool.path())?;
-    write(&script, &format!("#!{tool} --version\n"))?;
+    write(&script, &format!("#!{tool} help\n"))?;
     for path in [&tool, &script] {
         std::fs::set_permissions(path.path(), std::fs::Permissions::from_mode(0o755))?;
     }
-    let start = |path: &Place| Operation::Start {
-        path: path.clone(),
-        words: vec!["--version".to_owned()],
-        by: Call::Execve,
-    };
+    let start =
+        |path: &Place| Operation::Start { path: path.clone(), words: Vec::new(), by: Call::Execve };
     Ok(vec![
         deed("exec", start(&tool), &[("execute", &tool)]),
         deed("exec", start(&script), &[("execute", &script), ("execute", &tool)]),
