@@ -75,7 +75,8 @@ pub(crate) fn path_link(ctx: LsmContext) -> i32 {
         path::places(state, member, old, new);
         let named = moved(member, old, &state.place);
         let (decision, is_new) = decide::linking(&state.first, &state.place, named);
-        finish::path(Hook::PathLink, member, decision, if is_new { new } else { old })
+        let told = if is_new || decision.allowed() { new } else { old };
+        finish::path(Hook::PathLink, member, decision, told)
     })
 }
 
@@ -91,14 +92,14 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
         path::places(state, member, old, new);
         // Of the argument the verifier takes it for granted (6.12), so that it is asked of the address.
         let replaces = new.address().inode().is_none_or(InodeAddress::exists);
-        let (decision, is_new) = decide::renaming(
+        let decided = decide::renaming(
             &state.first,
             &state.place,
             (moved(member, old, &state.place), moved(member, new, &state.first)),
             flags & RENAME_EXCHANGE != 0,
             replaces,
         );
-        finish::path(Hook::PathRename, member, decision, if is_new { new } else { old })
+        finish::renamed(member, decided, old, new)
     })
 }
 

@@ -216,7 +216,12 @@ fn from_parent(
     let inode = directory.inode();
     cached.number(memory);
     cached.name(inode.number(), inode.generation());
-    cache::put(cached, inode.links(), &place.below, step::plain_by(patterns, &place.below));
+    cache::put(
+        cached,
+        inode.links(),
+        &place.below,
+        step::plain_by(subject, patterns, &place.below),
+    );
     true
 }
 

@@ -17,7 +17,7 @@ use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
-use super::{abstracts, asks, ceiling, fold, server_names};
+use super::{abstracts, asks, audits, ceiling, fold, server_names};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use ipnet::IpNet;
 use sandbox_common::Access;
@@ -97,7 +97,7 @@ pub fn compile_placed(
 
     let mut compiled = CompiledPolicy {
         devices: devices(context),
-        permits: if policy.permits_namespaces() { NAMESPACES } else { 0 },
+        permits: audits::noted(policy) | if policy.permits_namespaces() { NAMESPACES } else { 0 },
         rules: rules(policy),
         roots: vec![(0, unknown)],
         ..Default::default()

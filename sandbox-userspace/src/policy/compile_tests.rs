@@ -435,6 +435,7 @@ fn the_examples_of_the_reference_are_policies() {
 
     assert_eq!(load_text("policy.md", next()).unwrap().variables.len(), usual_variables() + 3);
     assert_eq!(load_text("policy.md", next()).unwrap().asks.len(), 5);
+    assert_eq!(load_text("policy.md", next()).unwrap().audits.len(), 2);
 
     let usual = load_text("policy.md", "version = 1\nextends = ['default']\n".to_owned()).unwrap();
     assert!(load_text("policy.md", next()).unwrap().files.len() < usual.files.len());

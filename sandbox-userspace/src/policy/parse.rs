@@ -2,6 +2,7 @@
 
 mod reader;
 
+use super::audits::{self, AuditRule};
 use super::check::words::Words;
 use super::check::{self, Problem};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
@@ -29,6 +30,7 @@ pub(super) const KEYS: [(&str, &[&str]); 12] = [
             "extends",
             "except",
             "mode",
+            "audit",
             "files",
             "network",
             "environment",
@@ -258,6 +260,11 @@ impl Layers {
                 let origin = Origin { id, key, text, place };
                 self.policy.asks.push(AskRule { origin, words, granted: false });
             }
+            RuleKey::Audit(key) => {
+                let class = audits::parse(&text).map_err(fail)?;
+                let origin = Origin { id, key, text, place };
+                self.policy.audits.push(AuditRule { origin, class });
+            }
             RuleKey::Variable(key, allow) => {
                 let name = check::variable::parse(&text).map_err(fail)?;
                 let origin = Origin { id, key, text, place };
@@ -279,10 +286,12 @@ enum RuleKey {
     Ask(&'static str),
     Network(&'static str, Direction, bool),
     Variable(&'static str, bool),
+    Audit(&'static str),
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 18] = [
+const LISTS: [RuleKey; 19] = [
+    RuleKey::Audit(audits::KEY),
     RuleKey::Files("files.read.allow", Access::READ, true),
     RuleKey::Files("files.read.deny", Access::READ, false),
     RuleKey::Files("files.write.allow", Access::WRITES, true),
@@ -319,6 +328,7 @@ impl RuleKey {
         match self {
             Self::Files(name, ..)
             | Self::Ask(name)
+            | Self::Audit(name)
             | Self::Network(name, ..)
             | Self::Variable(name, _) => name,
         }

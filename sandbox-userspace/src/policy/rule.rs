@@ -1,5 +1,6 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
+use super::audits::{self, AuditRule};
 use super::check::program::Words;
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
@@ -23,6 +24,8 @@ pub struct Policy {
     pub files: Vec<FileRule>,
     /// Rules of `files.exec.ask`, and what was granted of them.
     pub asks: Vec<AskRule>,
+    /// Entries of `audit`.
+    pub audits: Vec<AuditRule>,
     /// Rules of `[network]` about addresses.
     pub network: Vec<NetRule>,
     /// Rules of `[network]` about names.
@@ -56,6 +59,7 @@ impl Default for Policy {
         Self {
             files: Vec::new(),
             asks: Vec::new(),
+            audits: Vec::new(),
             network: Vec::new(),
             names: Vec::new(),
             resolvers: Vec::new(),
@@ -87,7 +91,8 @@ impl Policy {
             let names = layer.names.iter().map(|rule| &rule.origin);
             let asks = layer.asks.iter().map(|rule| &rule.origin);
             let variables = layer.variables.iter().map(|rule| &rule.origin);
-            files.chain(asks).chain(network).chain(names).chain(variables)
+            let audits = layer.audits.iter().map(|rule| &rule.origin);
+            files.chain(asks).chain(network).chain(names).chain(variables).chain(audits)
         })
     }
 
@@ -244,9 +249,9 @@ impl Kind {
     }
 }
 
-/// Whether a list is one of what is denied, or asked about.
+/// Whether a list is one of what is denied, asked about or noted: more of it opens nothing.
 pub fn closes(key: &str) -> bool {
-    matches!(key.rsplit('.').next(), Some("deny" | "ask"))
+    matches!(key.rsplit('.').next(), Some("deny" | "ask" | audits::KEY))
 }
 
 /// What every rule has.
@@ -263,7 +268,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether it stands in a list of what is denied, or asked about.
+    /// Whether it stands in a list of what is denied, asked about or noted.
     pub fn denies(&self) -> bool {
         closes(self.key)
     }

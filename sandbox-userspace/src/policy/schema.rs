@@ -30,6 +30,9 @@ struct Document {
     except: Vec<Preset>,
     /// Whether what is denied fails, or is only reported. `enforce` where not said.
     mode: Option<Mode>,
+    /// What is noted though it is allowed, as an event.
+    #[schemars(default)]
+    audit: Vec<AuditClass>,
     files: Option<Files>,
     network: Option<Network>,
     environment: Option<Environment>,
@@ -51,6 +54,19 @@ enum Mode {
     Enforce,
     /// The operation is done and reported.
     Audit,
+}
+
+/// What can be noted.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its shape counts")]
+enum AuditClass {
+    /// Each program that runs.
+    Exec,
+    /// Each connection that begins, and whom a socket sends to.
+    Connect,
+    /// Each change of a file or a name.
+    Write,
 }
 
 #[derive(JsonSchema)]

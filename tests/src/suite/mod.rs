@@ -5,6 +5,7 @@ mod aliases;
 mod amounts;
 mod asks;
 mod attributes;
+mod audits;
 mod bad_input;
 mod coexistence;
 mod daemons;
@@ -134,6 +135,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         greed::trials(),
         layers::trials(),
         asks::trials(),
+        audits::trials(),
         agreement::trials(),
         learn::trials(),
         live::trials(),
