@@ -1,7 +1,7 @@
 //! Which engine a build and a kernel share.
 
-use super::load::{PROGRAMS, node_cache};
 use super::Way;
+use super::load::{PROGRAMS, node_cache};
 use sandbox_common::layout::KernelLayout;
 use sha2::{Digest as _, Sha256};
 use std::fmt;

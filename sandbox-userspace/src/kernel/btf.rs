@@ -110,56 +110,9 @@ pub struct Btf {
     strings: Range<usize>,
     /// By id; 0 is `void`.
     types: Vec<Type>,
-    named: Names,
-}
-
-/// What is looked for by name: every start asks some two hundred times, and a kernel has a hundred thousand types.
-#[derive(Debug)]
-struct Names {
-    /// By hash, where in `entries` the first one of its kind is; 0: there is none.
-    heads: Vec<u32>,
-    entries: Vec<Name>,
-}
-
-#[derive(Debug)]
-struct Name {
-    /// See [`beginning`].
-    begins: u64,
-    id: u32,
-    /// As in `heads`, the next one of its kind.
-    next: u32,
-}
-
-impl Names {
-    /// Bits of a hash.
-    const BITS: u32 = 15;
-
-    fn new(names: impl Iterator<Item = (u64, u32)>) -> Self {
-        // The first entry is nobody's.
-        let none = Name { begins: 0, id: 0, next: 0 };
-        let mut this = Self { heads: vec![0; 1 << Self::BITS], entries: vec![none] };
-        for (begins, id) in names {
-            // A kernel's types have 32-bit numbers, and these are some of them.
-            let at = u32::try_from(this.entries.len()).unwrap_or(0);
-            let head = &mut this.heads[Self::hash(begins)];
-            this.entries.push(Name { begins, id, next: std::mem::replace(head, at) });
-        }
-        this
-    }
-
-    fn hash(begins: u64) -> usize {
-        // Knuth's multiplicative hash; its upper bits are the good ones.
-        let bits = begins.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - Self::BITS);
-        usize::try_from(bits).unwrap_or(0)
-    }
-
-    /// The ids of all whose names begin so.
-    fn ids(&self, begins: u64) -> impl Iterator<Item = u32> {
-        let entry = |at: u32| self.entries.get(at as usize).filter(|_| at != 0);
-        let first = entry(self.heads[Self::hash(begins)]);
-        let all = std::iter::successors(first, move |last| entry(last.next));
-        all.filter(move |name| name.begins == begins).map(|name| name.id)
-    }
+    /// [`beginning`] of the name and id of what is looked for by name, in order: every start asks some two
+    /// hundred times, and a kernel has a hundred thousand types.
+    named: Vec<(u64, u32)>,
 }
 
 /// What is looked for, and how many members may still be looked at.
@@ -184,12 +137,13 @@ impl Btf {
     /// Checks the form of `data` and finds its types, in one pass.
     pub fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
         let (strings, types) = format::parse(&data)?;
+        let mut btf = Self { data, strings, types, named: Vec::new() };
         let asked = |ty: &Type| matches!(ty.kind, kind::STRUCT | kind::UNION | kind::FUNC);
-        let named = types.iter().zip(0..).filter(|(ty, _)| asked(ty));
-        let text = &data[strings.clone()];
-        let named = named.filter_map(|(ty, id)| Some((beginning(text.get(ty.name as usize..)?), id)));
-        let named = Names::new(named);
-        Ok(Self { data, strings, types, named })
+        let named = btf.types.iter().zip(0..).filter(|(ty, _)| asked(ty));
+        let named = named.filter_map(|(ty, id)| Some((beginning(btf.text(ty.name)?), id)));
+        btf.named = named.collect();
+        btf.named.sort_unstable();
+        Ok(btf)
     }
 
     /// Finds the field of a structure (or union), looking into its anonymous members as C does.
@@ -236,9 +190,11 @@ impl Btf {
     }
 
     fn named(&self, name: &str, kinds: impl Fn(&Type) -> bool) -> impl Iterator<Item = &Type> {
-        let alike = self.named.ids(beginning(name.as_bytes()));
+        let key = beginning(name.as_bytes());
+        let first = self.named.partition_point(|(begins, _)| *begins < key);
+        let alike = self.named[first..].iter().take_while(move |(begins, _)| *begins == key);
         alike
-            .filter_map(|id| self.types.get(id as usize))
+            .filter_map(|(_, id)| self.types.get(*id as usize))
             .filter(move |ty| kinds(ty) && self.bytes(ty.name) == Some(name.as_bytes()))
     }
 
@@ -393,16 +349,11 @@ impl Btf {
 
 /// The first eight bytes of a name, which ends with the text or at a zero.
 fn beginning(text: &[u8]) -> u64 {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
     let mut bytes = [0; 8];
-    match text.first_chunk() {
-        Some(whole) => bytes = *whole,
-        None => bytes[..text.len()].copy_from_slice(text),
+    for (to, byte) in bytes.iter_mut().zip(text.iter().take_while(|byte| **byte != 0)) {
+        *to = *byte;
     }
-    let word = u64::from_le_bytes(bytes);
-    // The lowest bit of these is in the first byte that is zero.
-    let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
-    if zeros == 0 { word } else { word & ((1 << (zeros.trailing_zeros() & !7)) - 1) }
+    u64::from_be_bytes(bytes)
 }
 
 /// All definitions of one name must give the same answer: different parts of a kernel may use

@@ -247,8 +247,7 @@ impl Session {
     ) -> anyhow::Result<Answer> {
         let papers = self.papers();
         let hand = self.adopted.as_mut().map_or(&mut self.hand, |(_, hand)| hand);
-        hand.perform_within(operation, patience)
-            .with_context(|| format!("{operation:?}\n{papers}"))
+        hand.perform_within(operation, patience).with_context(|| format!("{operation:?}\n{papers}"))
     }
 
     /// From now on a process of root's is asked that has all capabilities, because an administrator put

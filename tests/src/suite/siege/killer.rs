@@ -1,7 +1,7 @@
 //! Starts programs, several at once, and kills each at a random moment of the time that it takes.
 
 use super::{HEARD, Siege, counted};
-use crate::harness::{Ground, PATIENCE, Policy, Runner, probe_words, sandbox, wait};
+use crate::harness::{Ground, Policy, Runner, probe_words, sandbox, wait};
 use crate::probe::Answer;
 use anyhow::{Context as _, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 /// So many are started at once: they wait for one another and for the kernel, and the processors do not.
 const WORKERS: usize = 3;
-/// Loading takes most of a minute in a machine without KVM, and that may be starved.
-const LOADING: Duration = Duration::from_mins(30);
+/// How long what nobody kills may take: loading takes most of a minute in a machine without KVM, and that may be
+/// starved.
+const PATIENCE: Duration = Duration::from_mins(30);
 /// Where sessions are written down.
 const RUN: &str = "/run/sandbox";
 
@@ -97,9 +98,9 @@ impl<'a> Killer<'a> {
         let _ = child.kill();
         child.wait()?;
         if let Some(session) = session_of(child.id())? {
-            self.spans.end = timed(|| self.whole(ending(&session), PATIENCE))?;
+            self.spans.end = timed(|| self.whole(ending(&session)))?;
         }
-        self.spans.keep = timed(|| self.whole(engine("keep"), PATIENCE))?;
+        self.spans.keep = timed(|| self.whole(engine("keep")))?;
         let starts = at_once(|| {
             let (before, since) = (sessions()?, Instant::now());
             let mut child = self.spawn(self.run())?;
@@ -178,7 +179,7 @@ impl<'a> Killer<'a> {
         };
         let (first, second) = (set(first?), set(second?));
         let (status, tries) = self.siege.during(&mut session, HEARD, || {
-            let takes = timed(|| self.whole(first, PATIENCE))?;
+            let takes = timed(|| self.whole(first))?;
             let mut asking = self.spawn(second)?;
             std::thread::sleep(between(Duration::ZERO, takes));
             // SAFETY: plain numbers; it is our child and not waited for.
@@ -199,13 +200,13 @@ impl<'a> Killer<'a> {
     pub(super) fn other_build(&mut self) -> anyhow::Result<()> {
         let load = || other_build(engine("keep"));
         if self.spans.load.is_zero() {
-            self.spans.load = timed(|| self.whole(load(), LOADING))?;
-            self.spans.detach = timed(|| self.whole(engine("keep"), LOADING))?;
+            self.spans.load = timed(|| self.whole(load()))?;
+            self.spans.detach = timed(|| self.whole(engine("keep")))?;
             println!("{:?}", self.spans);
         }
         let Spans { load: loading, detach, start, .. } = self.spans;
         self.strike(Kind::Load, load(), Duration::ZERO, loading)?;
-        self.whole(load(), LOADING)?;
+        self.whole(load())?;
         at_once(|| self.strike(Kind::OtherStart, other_build(self.run()), Duration::ZERO, start))?;
         // Either detaches it.
         let word = if fastrand::bool() { "keep" } else { "release" };
@@ -255,10 +256,10 @@ impl<'a> Killer<'a> {
     }
 
     /// One that nobody kills.
-    fn whole(&self, command: Command, patience: Duration) -> anyhow::Result<()> {
+    fn whole(&self, command: Command) -> anyhow::Result<()> {
         let text = format!("{command:?}");
         let mut child = self.spawn(command)?;
-        let status = wait(&mut child, patience)?;
+        let status = wait(&mut child, PATIENCE)?;
         let status = status.with_context(|| format!("{text} does not end"))?;
         ensure!(status.success(), "{text}: {status}");
         Ok(())
@@ -284,9 +285,7 @@ impl<'a> Killer<'a> {
 }
 
 /// Does it as many times at once as programs are killed at once.
-fn at_once<T: Send>(
-    what: impl Fn() -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
+fn at_once<T: Send>(what: impl Fn() -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(&what)).collect();
         let joined = workers.into_iter().map(|worker| {
