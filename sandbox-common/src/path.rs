@@ -315,10 +315,16 @@ mod tests {
         assert_eq!(rights, Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4, 5, 6] });
         let writes = Access::WRITES.bits();
         rights.fold(&Said { mask: writes, allow: writes, rules: [9, 8, 9, 9, 7, 8] });
-        assert_eq!(rights, Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4, 7, 8] });
+        assert_eq!(
+            rights,
+            Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4, 7, 8] }
+        );
         let both = (Access::READ | Access::CONNECT).bits();
         rights.fold(&Said { mask: both, allow: Access::CONNECT.bits(), rules: [5, 9, 9, 6, 9, 9] });
-        assert_eq!(rights, Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6, 7, 8] });
+        assert_eq!(
+            rights,
+            Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6, 7, 8] }
+        );
         let delete = Access::DELETE.bits();
         rights.fold(&Said { mask: delete, allow: 0, rules: [9, 9, 9, 9, 2, 9] });
         let allow = Access::CONNECT.bits() | writes & !delete;

@@ -196,12 +196,7 @@ fn keep(
     }
     if !kept.is_empty() {
         let closed = beneath.into_iter().filter(|(_, _, allow)| !allow);
-        barriers.extend(closed.map(|(layer, path, _)| Barrier {
-            dev: *dev,
-            layer,
-            kind,
-            path,
-        }));
+        barriers.extend(closed.map(|(layer, path, _)| Barrier { dev: *dev, layer, kind, path }));
     }
     kept
 }

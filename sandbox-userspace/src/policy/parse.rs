@@ -8,8 +8,7 @@ use super::check::{self, Problem};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::limits;
 use super::rule::{
-    AskRule, Direction, FileRule, Host, NameRule, NetRule, Origin, Policy, Sockets,
-    VariableRule,
+    AskRule, Direction, FileRule, Host, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
 };
 use super::source::{Place, Source};
 use reader::{Reader, document, find};

@@ -69,7 +69,7 @@ const CASES: &[Case] = &[
         "version = 1\n[budgets]\n",
         (2, 2, 7),
         "unknown key `budgets`",
-        "known keys here: `version`, `extends`, `except`, `mode`, `files`, `network`, `environment`",
+        "known keys here: `version`, `extends`, `except`, `mode`, `audit`, `files`, `network`, `environment`",
     ),
     (
         "version = 1\nnetwork = { dney = [] }",

@@ -217,14 +217,8 @@ impl Kind {
     /// Number of kinds.
     pub const COUNT: usize = KINDS;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Read,
-        Self::Write,
-        Self::Execute,
-        Self::Connect,
-        Self::Delete,
-        Self::Attributes,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Read, Self::Write, Self::Execute, Self::Connect, Self::Delete, Self::Attributes];
 
     /// Its bits in the kernel.
     pub const fn access(self) -> Access {

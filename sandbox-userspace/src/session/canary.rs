@@ -409,7 +409,8 @@ fn policy(place: &Place) -> CompiledPolicy {
     let from = on_the_way(depth).id;
     let closed = Said { mask: Access::READ.bits(), allow: 0, rules: [READ_RULE, 0, 0, 0, 0, 0] };
     let writes = Access::WRITES.bits();
-    let open = Said { mask: writes, allow: writes, rules: [0, WRITE_RULE, 0, 0, WRITE_RULE, WRITE_RULE] };
+    let open =
+        Said { mask: writes, allow: writes, rules: [0, WRITE_RULE, 0, 0, WRITE_RULE, WRITE_RULE] };
     edges.push(Edge { from, name: SECRET.into(), to: node(depth + 2, 0, closed) });
     edges.push(Edge { from, name: WITHIN.into(), to: node(depth + 3, 0, open) });
     let shut = Said { mask: Access::EXECUTE.bits(), allow: 0, rules: [0, 0, EXEC_RULE, 0, 0, 0] };

@@ -54,9 +54,8 @@ impl Present<'_> {
         let granted: Vec<Placed> =
             tied.iter().filter(|rule| grants.contains(&rule.id)).cloned().collect();
         let is_opened = |rule: &Placed| {
-            let same = |grant: &Placed| {
-                grant.access.contains(rule.access) && grant.path == rule.path
-            };
+            let same =
+                |grant: &Placed| grant.access.contains(rule.access) && grant.path == rule.path;
             rule.layer == 0 && !rule.allow && rule.tail.is_empty() && granted.iter().any(same)
         };
         tied.retain(|rule| !is_opened(rule));

@@ -94,8 +94,7 @@ fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     let twin = rename(at("free/six")?, at("free/seven")?, EXCHANGE);
     add("exchange", kept("path_rename", &path), swap, twin);
     let path = at("deep/er/a.log")?;
-    let denial =
-        Denial::by(&["path_unlink"]).access("delete").path(&path).rule(DELETE_DENY, LOGS);
+    let denial = Denial::by(&["path_unlink"]).access("delete").path(&path).rule(DELETE_DENY, LOGS);
     add("unlink by a pattern", denial, unlink(path), unlink(at("deep/er/a.logs")?));
 
     let path = at("bin/run.sh")?;

@@ -138,9 +138,8 @@ pub(super) fn compile(
 
 fn compile_anew(anchored: &[Anchored], barriers: &[Barrier]) -> Result<Compiled, TooMuch> {
     let allowing = anchored.iter().map(|of| &of.rule).filter(|rule| rule.allow);
-    let allowing = allowing
-        .flat_map(|rule| Kind::of(rule.access).map(|kind| (rule.layer, kind)))
-        .collect();
+    let allowing =
+        allowing.flat_map(|rule| Kind::of(rule.access).map(|kind| (rule.layer, kind))).collect();
     let mut paths = Paths { allowing, ..Paths::default() };
     let mut globs = Numbers::default();
     // What holds in all superblocks has a trie of its own; the rest of each has another.
