@@ -1,7 +1,7 @@
 //! Which engine a build and a kernel share.
 
-use super::load::node_cache;
-use super::{OBJECT, Way};
+use super::Way;
+use super::load::{PROGRAMS, node_cache};
 use sandbox_common::layout::KernelLayout;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -19,17 +19,17 @@ pub struct Identity(String);
 impl Identity {
     /// Of the engine that this build loads.
     pub fn own(layout: &KernelLayout<u32>, way: Way) -> Self {
-        Self::of(OBJECT, layout, way, node_cache())
+        Self::of(PROGRAMS, layout, way, node_cache())
     }
 
-    fn of(object: &[u8], layout: &KernelLayout<u32>, way: Way, node_cache: bool) -> Self {
+    fn of(programs: &[u8], layout: &KernelLayout<u32>, way: Way, node_cache: bool) -> Self {
         let way: &[u8] = match way {
             Way::BpfLsm => b"bpf_lsm",
             Way::ModifyReturn => b"modify_return",
         };
         let cache: &[u8] = if node_cache { b"cache" } else { b"no cache" };
         let mut hash = Sha256::new();
-        for part in [&FORMAT.to_ne_bytes(), way, cache, layout.as_bytes(), object] {
+        for part in [&FORMAT.to_ne_bytes(), way, cache, layout.as_bytes(), programs] {
             // The length first, so that no two lists of parts are the same bytes.
             hash.update(part.len().to_ne_bytes());
             hash.update(part);

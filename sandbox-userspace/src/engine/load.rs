@@ -21,6 +21,9 @@ use std::time::Instant;
 pub(super) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
+/// What the object is called: by its hash, which `build.rs` computed.
+pub(super) static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/programs.name"));
+
 /// The hooks of the whole machine, and whether sessions can do without.
 pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::FileOpen, Need::Required),

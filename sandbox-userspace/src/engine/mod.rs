@@ -26,7 +26,6 @@ pub use names::NameTable;
 
 use crate::kernel::bpf;
 use crate::session::state::Held;
-use load::OBJECT;
 use maps::Maps;
 use sandbox_common::event::{Hook, Reason, fault_counter};
 use sandbox_common::subject::{Control, Parent, Subject};

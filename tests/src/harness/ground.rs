@@ -3,13 +3,13 @@
 use super::who::{give, home};
 use crate::probe::Place;
 use anyhow::Context as _;
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Home of the administrator, who runs the sessions unless a test says otherwise.
 pub(crate) const HOME: &str = "/root";
@@ -31,8 +31,8 @@ pub(crate) fn key() -> anyhow::Result<Place> {
 #[derive(Debug)]
 pub(crate) struct Ground {
     root: PathBuf,
-    count: Cell<u32>,
-    mounts: RefCell<Vec<PathBuf>>,
+    count: AtomicU32,
+    mounts: Mutex<Vec<PathBuf>>,
 }
 
 impl Ground {
@@ -48,7 +48,7 @@ impl Ground {
             fs::create_dir_all(root.join(part)).context("making the test's directories")?;
             give(root.join(part))?;
         }
-        Ok(Self { root, count: Cell::new(0), mounts: RefCell::default() })
+        Ok(Self { root, count: AtomicU32::new(0), mounts: Mutex::default() })
     }
 
     /// Neither workspace nor outside: policies, events, output.
@@ -65,8 +65,8 @@ impl Ground {
     }
 
     fn fresh(&self, parent: &Place, kind: &str) -> Place {
-        self.count.set(self.count.get() + 1);
-        parent.join(format!("{kind}-{}", self.count.get()))
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        parent.join(format!("{kind}-{number}"))
     }
 
     /// A name in `parent` that nothing has.
@@ -115,7 +115,7 @@ impl Ground {
 
     /// Remembers a mount, to be undone in the end.
     pub(crate) fn was_mounted(&self, at: PathBuf) {
-        self.mounts.borrow_mut().push(at);
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner).push(at);
     }
 
     /// A symbolic link to `target` at a new place in `parent`.
@@ -129,7 +129,8 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        for mount in self.mounts.borrow().iter().rev() {
+        let mounts = self.mounts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for mount in mounts.iter().rev() {
             // What stays mounted must not be emptied by the removal below.
             if rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH).is_err() {
                 return;

@@ -36,12 +36,21 @@ impl Hand {
     }
 
     pub(crate) fn perform(&mut self, operation: &Operation) -> anyhow::Result<Answer> {
+        self.perform_within(operation, PATIENCE)
+    }
+
+    /// As `perform`, for what may take so long.
+    pub(crate) fn perform_within(
+        &mut self,
+        operation: &Operation,
+        patience: Duration,
+    ) -> anyhow::Result<Answer> {
         let mut line = serde_json::to_string(operation)?;
         line.push('\n');
         let input = self.input.as_mut().context("the probe was dismissed")?;
         input.write_all(line.as_bytes()).context("sending an operation to the probe")?;
         let answer =
-            self.answers.recv_timeout(PATIENCE).context("waiting for the probe's answer")?;
+            self.answers.recv_timeout(patience).context("waiting for the probe's answer")?;
         serde_json::from_str(&answer).with_context(|| format!("the probe said {answer:?}"))
     }
 

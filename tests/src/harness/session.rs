@@ -236,9 +236,18 @@ impl Session {
 
     /// Lets the member perform an operation, without judging.
     pub(crate) fn perform(&mut self, operation: &Operation) -> anyhow::Result<Answer> {
+        self.perform_within(operation, PATIENCE)
+    }
+
+    /// As `perform`, for what may take so long.
+    pub(crate) fn perform_within(
+        &mut self,
+        operation: &Operation,
+        patience: Duration,
+    ) -> anyhow::Result<Answer> {
         let papers = self.papers();
         let hand = self.adopted.as_mut().map_or(&mut self.hand, |(_, hand)| hand);
-        hand.perform(operation).with_context(|| format!("{operation:?}\n{papers}"))
+        hand.perform_within(operation, patience).with_context(|| format!("{operation:?}\n{papers}"))
     }
 
     /// From now on a process of root's is asked that has all capabilities, because an administrator put

@@ -202,17 +202,19 @@ fn killed() -> anyhow::Result<()> {
     before.must_return()
 }
 
-/// A copy of the program in which these bytes, which all have one length, are others.
+/// A copy of the program in which these bytes are others, as many; and whose object is called otherwise.
 fn changed(to: &Path, from: &[u8], into: &[u8]) -> anyhow::Result<()> {
     let mut bytes = fs::read(sandbox())?;
-    let mut changed = 0;
-    for at in 0..bytes.len() - from.len() {
-        if bytes[at..].starts_with(from) {
-            bytes[at..at + into.len()].copy_from_slice(into);
-            changed += 1;
+    for (from, into) in [(from, into), (&b"programs of sha256 "[..], &b"programs of SHA256 "[..])] {
+        let mut changed = 0;
+        for at in 0..bytes.len() - from.len() {
+            if bytes[at..].starts_with(from) {
+                bytes[at..at + into.len()].copy_from_slice(into);
+                changed += 1;
+            }
         }
+        ensure!(changed > 0, "the program does not hold {:?}", String::from_utf8_lossy(from));
     }
-    ensure!(changed > 0, "the program does not hold {:?}", String::from_utf8_lossy(from));
     fs::write(to, bytes)?;
     Ok(rustix::fs::chmod(to, Mode::from(0o755))?)
 }
