@@ -3,7 +3,7 @@
 use super::files::{S_IFBLK, S_IFCHR};
 use super::{member, object};
 use crate::finish;
-use crate::kernel::vfs::Dentry;
+use crate::kernel::vfs::{Dentry, InodeAddress};
 use crate::path;
 use crate::subject::Member;
 use aya_ebpf::macros::lsm;
@@ -89,12 +89,14 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
     let flags: u32 = ctx.arg(4);
     member(&ctx, 5, Hook::PathRename, |member, state| {
         path::places(state, member, old, new);
+        // Of the argument the verifier takes it for granted (6.12), so that it is asked of the address.
+        let replaces = new.address().inode().is_none_or(InodeAddress::exists);
         let (decision, is_new) = decide::renaming(
             &state.first,
             &state.place,
             (moved(member, old, &state.place), moved(member, new, &state.first)),
             flags & RENAME_EXCHANGE != 0,
-            new.inode().exists(),
+            replaces,
         );
         finish::path(Hook::PathRename, member, decision, if is_new { new } else { old })
     })

@@ -77,8 +77,8 @@ pub(crate) fn attached(cgroup: &Path, packets: Packets) -> anyhow::Result<u32> {
     struct Query {
         target: u32,
         kind: u32,
-        query_flags: u32,
-        attach_flags: u32,
+        flags: u32,
+        attached: u32,
         ids: u64,
         count: u32,
         pad: u32,
@@ -87,8 +87,7 @@ pub(crate) fn attached(cgroup: &Path, packets: Packets) -> anyhow::Result<u32> {
     let target = directory.as_raw_fd().cast_unsigned();
     let kind = packets as u32;
     // Without room for their numbers, the kernel only counts.
-    let mut query =
-        Query { target, kind, query_flags: 0, attach_flags: 0, ids: 0, count: 0, pad: 0 };
+    let mut query = Query { target, kind, flags: 0, attached: 0, ids: 0, count: 0, pad: 0 };
     let size = size_of::<Query>();
     // SAFETY: the attributes are valid for the call and have the stated size.
     let result = unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, &raw mut query, size) };

@@ -69,6 +69,12 @@ impl Inode {
 pub(crate) struct InodeAddress(pub(super) u64);
 
 impl InodeAddress {
+    /// Whether it is that of one.
+    #[inline(always)]
+    pub(crate) fn exists(self) -> bool {
+        self.0 != 0
+    }
+
     #[inline(always)]
     pub(crate) fn number(self) -> Option<u64> {
         read(self.0 + LAYOUT.inode_ino.get() as u64)
