@@ -18,7 +18,6 @@ mod layout;
 mod maps;
 mod nested;
 mod net;
-mod notes;
 mod own;
 mod path;
 mod peer;

@@ -5,7 +5,6 @@ use crate::finish;
 use crate::kernel::vfs::{Dentry, File, Path};
 use crate::maps::{DEVICES, PTYS};
 use crate::nested::is_nested;
-use crate::notes;
 use crate::path;
 use crate::seat;
 use crate::subject::{self, Member};
@@ -110,11 +109,10 @@ pub(super) fn open(
         None => decide::access(place, wanted),
     };
     // A file of an overlay's layer, opened or copied for a member that may open it in the overlay.
-    let is_noted = notes::wants(member, notes::opened(hook, wanted));
-    if (!decision.allowed() || is_noted) && is_nested() {
+    if !decision.allowed() && is_nested() {
         return 0;
     }
-    finish::opened(hook, member, decision, wanted, dentry)
+    finish::path(hook, member, decision, dentry)
 }
 
 /// Devices go by their number, wherever their node lies. What is executed from one is read from it.

@@ -12,7 +12,6 @@ mod load;
 mod maps;
 pub(crate) mod modify_return;
 mod names;
-mod notes;
 mod publish;
 mod replace;
 mod sweep;

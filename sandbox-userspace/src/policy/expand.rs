@@ -6,7 +6,6 @@ use super::rule::{Base, FileRule, Kind, Pattern, Policy, Scope, Step};
 use super::services::Surroundings;
 use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
-use sandbox_common::Access;
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,8 +45,8 @@ pub struct Placed {
     pub id: u32,
     /// Whose rule it is: 0 the policy's own, else the number of the ceiling, from 1.
     pub layer: u16,
-    /// The accesses it speaks of, see [`FileRule::access`].
-    pub access: Access,
+    /// The accesses it speaks of.
+    pub kind: Kind,
     /// Its verdict.
     pub allow: bool,
     /// The place: absolute, symbolic links resolved.
@@ -84,17 +83,12 @@ pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyE
 }
 
 impl Placed {
-    /// Whether it speaks of a kind.
-    pub const fn speaks_of(&self, kind: Kind) -> bool {
-        self.access.intersects(kind.access())
-    }
-
     /// A ceiling allows nothing of a kind but what its rules name.
     fn default_of(layer: u16, kind: Kind) -> Self {
         Self {
             id: 0,
             layer,
-            access: kind.access(),
+            kind,
             allow: false,
             path: Components::new(),
             tail: Vec::new(),
@@ -144,7 +138,7 @@ impl<'a> Machine<'a> {
             let of = |path| Placed {
                 id: rule.origin.id,
                 layer: 0,
-                access: rule.access,
+                kind: rule.kind,
                 allow: rule.allow,
                 path,
                 tail: pattern.tail.clone(),

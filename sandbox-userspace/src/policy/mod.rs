@@ -2,7 +2,6 @@
 
 mod abstracts;
 pub mod asks;
-pub mod audits;
 mod ceiling;
 pub mod check;
 mod compile;

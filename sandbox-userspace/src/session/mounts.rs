@@ -176,7 +176,7 @@ impl Follower {
         let kept: HashSet<(u32, &Components, Kind)> = placed
             .iter()
             .filter(|rule| rule.allow && rule.layer == 0 && rule.tail.is_empty())
-            .flat_map(|rule| Kind::of(rule.access).map(|kind| (rule.id, &rule.path, kind)))
+            .map(|rule| (rule.id, &rule.path, rule.kind))
             .collect();
         let opened: Vec<(u32, Components, Kind)> = kept
             .into_iter()
