@@ -89,7 +89,8 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
     let flags: u32 = ctx.arg(4);
     member(&ctx, 5, Hook::PathRename, |member, state| {
         path::places(state, member, old, new);
-        // Of the argument the verifier takes it for granted (6.12), so that it is asked of the address.
+        // The verifier takes it for granted that an argument has an inode, and drops the question (6.4 to 6.18,
+        // see `Inode`): so it is asked of the address.
         let replaces = new.address().inode().is_none_or(InodeAddress::exists);
         let (decision, is_new) = decide::renaming(
             &state.first,

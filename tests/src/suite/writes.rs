@@ -3,11 +3,13 @@
 use super::namespaces::is_possible;
 use crate::harness::{
     Attack, Denial, Ground, HOME, Policy, Session, Why, both, bystander_is_free_beside_a_session,
-    difference, is_root, member_changes_nothing, snapshot, trial,
+    difference, eventually, is_root, member_changes_nothing, snapshot, trial,
 };
 use crate::probe::{Operation, Place};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// `RENAME_EXCHANGE`, linux/fs.h.
 pub(super) const EXCHANGE: u32 = 2;
@@ -43,6 +45,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("writes::bystander_changes_it_in_every_way", bystander),
         trial("writes::aliases_do_not_help", aliases),
         trial("writes::temporary_directory_is_writable", temporary),
+        trial("writes::a_rename_is_told_as_what_it_would_do", renamed),
     ];
     twice.into_iter().flatten().chain(once).collect()
 }
@@ -247,5 +250,26 @@ fn temporary() -> anyhow::Result<()> {
     let beside = Place::from(format!("/tmp/beside-{}", std::process::id()));
     let denial = Denial::by(&["path_mknod"]).access("create").path(&beside);
     session.refused("create beside TMPDIR", &Operation::Create { path: beside }, &denial)?;
+    session.finish()
+}
+
+/// Onto a free name it makes one; onto one that is there it takes that away as well.
+fn renamed() -> anyhow::Result<()> {
+    let ground = Ground::new("renamed")?;
+    let (outside, workspace) = (ground.outside(), ground.workspace());
+    let rename = |from: Place, to: &Place| Operation::Rename { from, to: to.clone(), flags: 0 };
+    let mut session = Session::start(&ground, &Policy::preset())?;
+    let twin = rename(ground.file(&workspace)?, &ground.absent(&workspace));
+    session.allowed("rename in the workspace", &twin)?;
+    let (free, taken) = (ground.absent(&outside), ground.file(&outside)?);
+    for (to, access) in [(free, json!(["create"])), (taken, json!(["create", "remove"]))] {
+        let denial = Denial::by(&["path_rename"]).path(&to).or_error(libc::EXDEV);
+        let attack = rename(ground.file(&workspace)?, &to);
+        let answer = session.refused("rename out of it", &attack, &denial)?;
+        let of_it = |event: &Value| event["object"]["path"] == to.to_string();
+        let event = || session.events().denials_of(answer.pid).into_iter().find(of_it);
+        let event = eventually(Duration::from_secs(30), event).context("no event tells")?;
+        ensure!(event["access"] == access, "{access} would be done, told is {event}");
+    }
     session.finish()
 }

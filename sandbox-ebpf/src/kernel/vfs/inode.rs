@@ -7,7 +7,8 @@ use core::ffi::c_void;
 /// `struct inode *`, null where a name has none.
 ///
 /// Every load asks first: of a dentry that it trusts, the verifier took the inode for one that is there
-/// (`BTF_TYPE_SAFE_TRUSTED`, 6.4 to 6.18) and has it loaded from without a net.
+/// (`BTF_TYPE_SAFE_TRUSTED`, 6.4 to 6.18) and has it loaded from without a net. Where it believes that on every way to
+/// the question, it drops that: whether a name has an inode at all is asked of [`InodeAddress`].
 #[derive(Clone, Copy)]
 pub(crate) struct Inode(pub(super) *const c_void);
 
