@@ -105,6 +105,10 @@ pub struct Asks {
 /// How far the arguments have followed a rule.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
 pub struct Progress(u8);
 
 impl Progress {

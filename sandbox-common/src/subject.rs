@@ -1,5 +1,6 @@
 //! Who: what the kernel side knows of a session.
 
+use crate::ask::{AskKey, Progress, RULES};
 use crate::decide::{Decision, Place};
 use crate::path::LongEdgeKey;
 
@@ -114,8 +115,16 @@ pub struct TaskState {
     pub place: Place,
     /// And the one found before, of the first of two objects.
     pub first: Place,
+    /// And by what the cache knows the directory.
+    pub directory: [u64; 4],
     /// And the decision that is being reported.
     pub decision: Decision,
+    /// And the address of the dentry that it is about.
+    pub object: u64,
+    /// And the program that is to run.
+    pub asked: AskKey,
+    /// And how far its arguments have followed each rule about it.
+    pub progress: [Progress; RULES],
 }
 
 /// The sticky mark of a member.

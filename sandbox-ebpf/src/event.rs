@@ -4,7 +4,7 @@ use crate::kernel::task::{self, Task};
 use crate::kernel::vfs::{DentryAddress, InodeAddress, SuperBlockAddress};
 use crate::maps::{FAULTS, LOST, RINGS};
 use crate::path::{self, Chain, ended};
-use crate::subject::Member;
+use crate::subject::{self, Member};
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel_str, bpf_ringbuf_output};
 use core::ffi::{c_long, c_void};
 use core::mem::MaybeUninit;
@@ -22,18 +22,18 @@ fn header(kind: Kind, hook: Hook, member: &Member, decision: Decision) -> Header
     let mut header = MaybeUninit::<Header>::uninit();
     // SAFETY: plain numbers, and `fill` sets every field.
     unsafe {
-        fill(&mut *header.as_mut_ptr(), kind, hook, member, decision);
+        fill(&mut *header.as_mut_ptr(), kind, hook as u8, member, decision);
         header.assume_init()
     }
 }
 
 /// Field by field: the stack has no room for a second header.
 #[inline(always)]
-fn fill(header: &mut Header, kind: Kind, hook: Hook, member: &Member, decision: Decision) {
+fn fill(header: &mut Header, kind: Kind, hook: u8, member: &Member, decision: Decision) {
     (header.pid, header.tid) = task::ids();
     header.version = VERSION;
     header.kind = kind as u8;
-    header.hook = hook as u8;
+    header.hook = hook;
     header.reason = decision.reason as u8;
     header.access = u32::from(decision.denied);
     header.session = member.subject.session;
@@ -43,7 +43,7 @@ fn fill(header: &mut Header, kind: Kind, hook: Hook, member: &Member, decision: 
     header.uid = task::uid();
     header.mode = member.subject.mode;
     task::write_comm(&mut header.comm);
-    if let Some(index) = fault_counter(hook as u8, decision.reason)
+    if let Some(index) = fault_counter(hook, decision.reason)
         && let Some(count) = FAULTS.get_ptr_mut(index)
     {
         // SAFETY: this CPU's own counter; a count lost to preemption is a count of faults.
@@ -77,21 +77,25 @@ fn send<T>(member: &Member, record: *const T, len: u32) {
     }
 }
 
-/// About an object and the decision in `state`. False where there is no memory for its names.
+/// About the object and the decision in the current member's state. 0 where there is no memory for its names.
 ///
-/// A function of its own, to be once in a program and not on the stack of what leads to it.
+/// A global function: the verifier follows it once by itself, not once for each way that leads to it. So it takes
+/// numbers only (of which a pointer is none, to the verifier), and finds the member anew.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: DentryAddress) -> bool {
-    let decision = state.decision;
+extern "C" fn tell_path(hook: u32) -> u32 {
+    let Some(member) = subject::current() else { return 0 };
+    let Some(state) = member.state() else { return 0 };
+    let (decision, dentry) = (state.decision, DentryAddress(state.object));
     let chain = path::names(dentry);
     if chain.is_null() {
-        return false;
+        return 0;
     }
     // SAFETY: not null, and nobody else has this task's storage at hand.
     let chain = unsafe { &mut *chain };
     let inode = dentry.inode();
     let dev = dentry.superblock().and_then(SuperBlockAddress::dev);
-    fill(&mut chain.event.header, Kind::Path, hook, member, decision);
+    fill(&mut chain.event.header, Kind::Path, hook as u8, &member, decision);
     chain.event.path = PathPayload {
         dev: dev.unwrap_or(0),
         rdev: inode.and_then(InodeAddress::rdev).unwrap_or(0),
@@ -110,8 +114,16 @@ pub(crate) fn path(hook: Hook, member: &Member, state: &TaskState, dentry: Dentr
     if len > PATH_BYTES as u32 {
         len = PATH_BYTES as u32;
     }
-    send(member, &raw const chain.event, fixed + len);
-    true
+    send(&member, &raw const chain.event, fixed + len);
+    1
+}
+
+/// About an object and the decision in `state`, which is the current member's. False where there is no memory for
+/// its names.
+#[inline(always)]
+pub(crate) fn path(hook: Hook, state: &mut TaskState, dentry: DentryAddress) -> bool {
+    state.object = dentry.0;
+    tell_path(hook as u32) != 0
 }
 
 struct Context {
@@ -161,7 +173,7 @@ pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &Abstr
     // SAFETY: plain numbers, and every one of them is set.
     let event = unsafe {
         let event = &mut *event.as_mut_ptr();
-        fill(&mut event.header, Kind::Unix, hook, member, decision);
+        fill(&mut event.header, Kind::Unix, hook as u8, member, decision);
         let from = core::ptr::from_ref(name).cast::<u32>();
         let to = (&raw mut event.name).cast::<u32>();
         // Word by word: left to the compiler it becomes a call.
@@ -226,7 +238,7 @@ pub(crate) fn moved(member: &Member, task: Task, to: u64) {
     let mut event = MaybeUninit::<MovedEvent>::zeroed();
     // SAFETY: plain numbers, of which zero is one.
     let event = unsafe { &mut *event.as_mut_ptr() };
-    fill(&mut event.header, Kind::Moved, Hook::CgroupAttachTask, member, Decision::ALLOW);
+    fill(&mut event.header, Kind::Moved, Hook::CgroupAttachTask as u8, member, Decision::ALLOW);
     event.moved.pid = task.pid();
     event.moved.comm = task.comm();
     // SAFETY: there is so much room; what cannot be read or is longer is cut, and ends in a zero.

@@ -33,7 +33,7 @@ pub(crate) fn path(hook: Hook, member: &Member, decision: Decision, dentry: Dent
             if own::is_own(member.cgroup, state, dentry) {
                 return 0;
             }
-            event::path(hook, member, state, dentry.address())
+            event::path(hook, state, dentry.address())
         }
         None => false,
     };
@@ -57,7 +57,7 @@ pub(crate) fn path_at(
     let told = match member.state() {
         Some(state) => {
             state.decision = decision;
-            event::path(hook, member, state, dentry)
+            event::path(hook, state, dentry)
         }
         None => false,
     };

@@ -133,7 +133,7 @@ impl Machine {
             }
         });
         // Instructions can only be counted where they are emulated.
-        if usable && !self.icount { "kvm" } else { "tcg" }
+        if usable && !self.icount { "kvm" } else { "tcg,thread=single" }
     }
 
     /// Boots a machine whose command is missing; that it can tell so is enough.

@@ -6,7 +6,7 @@
 use super::member;
 use crate::finish;
 use crate::kernel::program::{Argument, Arguments, Program, kernel_word};
-use crate::maps;
+use crate::maps::{self, LABELS};
 use crate::subject::Member;
 use aya_ebpf::helpers::generated::bpf_loop;
 use aya_ebpf::macros::lsm;
@@ -16,22 +16,22 @@ use sandbox_common::Access;
 use sandbox_common::ask::{ARGUMENTS, AskKey, Asks, Progress, RULES, Word};
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{Hook, Reason};
-use sandbox_common::subject::ASKS;
+use sandbox_common::subject::{ASKS, TaskState};
 
 /// `int security_bprm_creds_for_exec(struct linux_binprm *bprm)`: once for every `execve`, of a script before
 /// its interpreter is looked for.
 #[lsm(hook = "bprm_creds_for_exec")]
 pub(crate) fn bprm_creds_for_exec(ctx: LsmContext) -> i32 {
     let program = Program(ctx.arg(0));
-    member(&ctx, 1, Hook::BprmCredsForExec, |member, _| {
+    member(&ctx, 1, Hook::BprmCredsForExec, |member, state| {
         if member.subject.permits & ASKS == 0 {
             return 0;
         }
         let dentry = program.file().dentry();
-        let mut decision = judge(member, program.called());
+        let mut decision = judge(member, state, program.called());
         if decision.allowed() {
             // A program may be called by a link of another name.
-            decision = judge(member, kernel_word(dentry.name_address()));
+            decision = judge(member, state, kernel_word(dentry.name_address()));
         }
         finish::path(Hook::BprmCredsForExec, member, decision, dentry)
     })
@@ -39,18 +39,45 @@ pub(crate) fn bprm_creds_for_exec(ctx: LsmContext) -> i32 {
 
 /// What the rules about a program of this name say of the arguments.
 #[inline(always)]
-fn judge(member: &Member, name: Option<Word>) -> Decision {
+fn judge(member: &Member, state: &mut TaskState, name: Option<Word>) -> Decision {
     let Some(program) = name else {
         return Decision::deny(Reason::Unreadable, Access::EXECUTE);
     };
-    let key = AskKey { slot: member.subject.slot, pad: 0, program };
+    state.asked = AskKey { slot: member.subject.slot, pad: 0, program };
+    match asking() {
+        0 => Decision::ALLOW,
+        NO_MEMORY => Decision::deny(Reason::NoMemory, Access::EXECUTE),
+        rule => Decision {
+            denied: Access::EXECUTE.bits() as u16,
+            rule: rule as u32,
+            reason: Reason::Asked as u16,
+        },
+    }
+}
+
+/// In the place of a rule: the current member has no state.
+const NO_MEMORY: u64 = u64::MAX;
+
+/// The rule that asks about the program in the current member's state, with the arguments of the call; 0 is none.
+///
+/// A global function, which the verifier follows once, not for each of the program's names.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn asking() -> u64 {
+    let state = LABELS.of_current(false);
+    if state.is_null() {
+        return NO_MEMORY;
+    }
+    // SAFETY: not null, and nobody else writes to the storage of a task that runs.
+    let state = unsafe { &mut *state };
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    let Some(asks) = (unsafe { maps::ASKS.get(key) }) else { return Decision::ALLOW };
+    let Some(asks) = (unsafe { maps::ASKS.get(&state.asked) }) else { return 0 };
     let arguments = Arguments::of_call();
+    state.progress = [Progress::START; RULES];
     let mut context = Context {
         asks,
         arguments: arguments.unwrap_or(Arguments::NONE),
-        progress: [Progress::START; RULES],
+        progress: &raw mut state.progress,
         valued: 0,
         ended: 0,
     };
@@ -63,24 +90,22 @@ fn judge(member: &Member, name: Option<Word>) -> Decision {
     let mut index = 0;
     while index < RULES {
         let ask = &asks.rules[index];
-        let progress = context.progress[index];
+        let progress = state.progress[index];
         let asked = progress.is_whole(ask) || context.ended == 0 && progress.is_possible();
         if ask.rule != 0 && asked {
-            return Decision {
-                denied: Access::EXECUTE.bits() as u16,
-                rule: ask.rule,
-                reason: Reason::Asked as u16,
-            };
+            return u64::from(ask.rule);
         }
         index += 1;
     }
-    Decision::ALLOW
+    0
 }
 
 struct Context {
     asks: *const Asks,
     arguments: Arguments,
-    progress: [Progress; RULES],
+    /// In the task's own memory, of which the verifier keeps no account: what it knows of each would multiply the
+    /// cases that it follows.
+    progress: *mut [Progress; RULES],
     /// The next argument may be the value of the one before.
     valued: u32,
     /// All arguments were seen.
@@ -90,7 +115,8 @@ struct Context {
 /// One more argument; the program itself is the first. Returns 1 to stop.
 unsafe extern "C" fn follow(index: u32, context: *mut Context) -> c_long {
     // SAFETY: `judge` passes its own context, and the verifier follows the pointers.
-    let (context, asks) = unsafe { (&mut *context, &*(*context).asks) };
+    let (context, asks, progress) =
+        unsafe { (&mut *context, &*(*context).asks, &mut *(*context).progress) };
     let argument = match context.arguments.get(index + 1) {
         Argument::Word(_) if index == ARGUMENTS => return 1,
         Argument::Word(word) => word,
@@ -103,8 +129,7 @@ unsafe extern "C" fn follow(index: u32, context: *mut Context) -> c_long {
     let valued = context.valued != 0;
     let mut rule = 0;
     while rule < RULES {
-        let progress = context.progress[rule];
-        context.progress[rule] = progress.after(&asks.rules[rule], &argument, valued);
+        progress[rule] = progress[rule].after(&asks.rules[rule], &argument, valued);
         rule += 1;
     }
     context.valued = u32::from(argument.is_option());

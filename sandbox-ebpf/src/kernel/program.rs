@@ -3,6 +3,7 @@
 use super::vfs::File;
 use super::{load, read};
 use crate::layout::{LAYOUT, Offset};
+use crate::path::opaque;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel_str, bpf_probe_read_user,
     bpf_probe_read_user_str, bpf_task_pt_regs,
@@ -52,7 +53,7 @@ struct Search {
 unsafe extern "C" fn look(_: u32, search: *mut Search) -> c_long {
     // SAFETY: `called` passes its own context.
     let search = unsafe { &mut *search };
-    let mut part = [0_u64; PART / 8];
+    let mut part = [opaque(0_u64); PART / 8];
     // SAFETY: there is so much room.
     let read = unsafe {
         bpf_probe_read_kernel_str(part.as_mut_ptr().cast(), PART as u32, search.at as *const c_void)
@@ -82,7 +83,7 @@ const READ: u32 = sandbox_common::ask::WORD as u32 + 2;
 /// A text of the kernel's, as far as a word goes.
 #[inline(always)]
 pub(crate) fn kernel_word(address: u64) -> Option<Word> {
-    let mut text = [0_u64; 5];
+    let mut text = [opaque(0_u64); 5];
     // SAFETY: there is so much room.
     let read = unsafe {
         bpf_probe_read_kernel_str(text.as_mut_ptr().cast(), READ, address as *const c_void)
@@ -145,7 +146,7 @@ impl Arguments {
             Some(address) => address,
             None => return Argument::Unreadable,
         };
-        let mut text = [0_u64; 5];
+        let mut text = [opaque(0_u64); 5];
         // SAFETY: there is so much room.
         let read = unsafe {
             bpf_probe_read_user_str(text.as_mut_ptr().cast(), READ, address as *const c_void)

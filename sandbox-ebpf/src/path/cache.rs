@@ -19,7 +19,7 @@ use crate::layout::NODE_CACHE;
 use crate::maps::NODES;
 use core::cell::UnsafeCell;
 use core::ptr;
-use sandbox_common::path::{Inherited, LongEdgeKey};
+use sandbox_common::path::Inherited;
 
 /// Number of entries; a power of two.
 pub(crate) const ENTRIES: usize = 65_536;
@@ -97,6 +97,14 @@ impl Key {
     /// Names nothing.
     pub(super) const NONE: Self = Self { ino: 0, epoch: 0, superblock: 0, generation_slot: 0 };
 
+    /// One in the task's own memory, of which the verifier keeps no account: there the superblock's address is a
+    /// number to it, which may be added up.
+    #[inline(always)]
+    pub(super) const fn of(words: &mut [u64; 4]) -> &mut Self {
+        // SAFETY: a key is so many words, and numbers all of it.
+        unsafe { &mut *ptr::from_mut(words).cast() }
+    }
+
     /// For the directories of a superblock, from now on. False where they are not cached.
     ///
     /// Taken before the walk whose result is entered under it: what changes meanwhile raises the epoch.
@@ -121,17 +129,6 @@ impl Key {
     pub(super) fn name(&mut self, ino: u64, generation: u32) {
         self.ino = ino;
         self.generation_slot = self.generation_slot >> 32 << 32 | u64::from(generation);
-    }
-
-    /// Makes the superblock's address a number to the verifier, by way of a map's memory, that it may be added up.
-    #[inline(always)]
-    pub(super) fn number(&mut self, memory: &mut LongEdgeKey) {
-        let word = (&raw mut memory.name).cast::<u64>();
-        // SAFETY: the name is aligned to words and longer.
-        self.superblock = unsafe {
-            word.write_volatile(self.superblock);
-            word.read_volatile()
-        };
     }
 
     #[inline(always)]

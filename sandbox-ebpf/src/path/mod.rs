@@ -87,7 +87,13 @@ pub(crate) fn place_in<'a>(
 ) -> &'a Place {
     let mut fault = u32::from(member.fault);
     if fault == 0 {
-        fault = locate(&mut state.key, member.subject, (dentry, superblock), &mut state.place);
+        let cached = Key::of(&mut state.directory);
+        fault = locate(
+            (&mut state.key, cached),
+            member.subject,
+            (dentry, superblock),
+            &mut state.place,
+        );
         if fault == 0 {
             linked::restrict(&mut state.place.own, member.subject.slot, dentry);
         }
@@ -130,7 +136,7 @@ pub(crate) fn places(state: &mut TaskState, member: &Member, first: Dentry, seco
 /// Fills `place`; returns 0 or the fault.
 #[inline(always)]
 fn locate(
-    key: &mut LongEdgeKey,
+    (key, cached): (&mut LongEdgeKey, &mut Key),
     subject: &Subject,
     (dentry, superblock): (Dentry, SuperBlock),
     place: &mut Place,
@@ -147,10 +153,9 @@ fn locate(
         cache::copy(&mut place.below, &root.below);
         return 0;
     }
-    let mut cached = Key::NONE;
     let is_cached = cached.now(subject.slot, superblock);
-    if !is_cached || !cache::get(&mut cached, directory, &mut place.below) {
-        let is_found = is_cached && from_parent(key, subject, directory, &mut cached, place);
+    if !is_cached || !cache::get(cached, directory, &mut place.below) {
+        let is_found = is_cached && from_parent(subject, directory, cached, place);
         if !is_found {
             let fault = walk(key, subject, directory, &mut place.below);
             if fault != 0 {
@@ -198,13 +203,7 @@ fn is_unspoken(subject: &Subject, place: &Place, dentry: Dentry, directory: Dent
 /// most new ones lie in one that was seen before. Enters it, in the epoch of `cached`; true where it is found.
 /// No [`step`] from here, for which there is no stack left.
 #[inline(never)]
-fn from_parent(
-    memory: &mut LongEdgeKey,
-    subject: &Subject,
-    directory: Dentry,
-    cached: &mut Key,
-    place: &mut Place,
-) -> bool {
+fn from_parent(subject: &Subject, directory: Dentry, cached: &mut Key, place: &mut Place) -> bool {
     let parent = directory.parent();
     if parent.0 == directory.0
         || !cache::get(cached, parent, &mut place.below)
@@ -214,7 +213,6 @@ fn from_parent(
     }
     let Ok(patterns) = step::unmatched(subject, place) else { return false };
     let inode = directory.inode();
-    cached.number(memory);
     cached.name(inode.number(), inode.generation());
     cache::put(cached, inode.links(), &place.below, step::plain_by(patterns, &place.below));
     true

@@ -22,7 +22,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial(name, move || besieged(kills, builds)).with_ignored_flag(true)
     };
     vec![
-        trial("siege::starts_die_at_any_moment", || besieged(8, 0)),
+        trial("siege::starts_die_at_any_moment", || besieged(6, 0)),
         // Each load takes most of a minute in a machine without KVM: by `--ignored`.
         ignored("siege::programs_die_at_any_moment", 24, 1),
         // Hours: by `--ignored`.

@@ -82,10 +82,7 @@ impl<'a> Killer<'a> {
         let words = probe_words(&["one", &serde_json::to_string(&attack)?])?;
         let (spans, dealt) = (Spans::default(), Mutex::default());
         let mut killer = Self { ground, siege, runners, words, spans, dealt };
-        // The first ones are slower.
-        for _ in 0..2 {
-            killer.clean()?;
-        }
+        killer.clean()?;
         Ok(killer)
     }
 
