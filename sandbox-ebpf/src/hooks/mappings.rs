@@ -27,9 +27,9 @@ const SHARED: u64 = 1;
 #[inline(always)]
 fn wanted(prot: u64, shared: bool) -> Access {
     const READS: u32 = Access::READ.union(Access::EXECUTE).bits();
-    let writes = (prot & WRITE) as u32 / WRITE as u32 & u32::from(shared);
-    let executes = (prot & EXEC) as u32 / EXEC as u32;
-    Access::from_bits_retain(writes * Access::WRITE.bits() | executes * READS)
+    let writes = ((prot & WRITE) / WRITE) as u32 & u32::from(shared);
+    let executes = ((prot & EXEC) / EXEC) as u32;
+    Access::from_bits_retain((writes * Access::WRITE.bits()) | (executes * READS))
 }
 
 /// `int bpf_lsm_mmap_file(struct file *file, unsigned long reqprot, unsigned long prot,

@@ -70,8 +70,9 @@ extern "C" fn asking() -> u64 {
     }
     // SAFETY: not null, and nobody else writes to the storage of a task that runs.
     let state = unsafe { &mut *state };
+    let asked: &AskKey = &state.asked;
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
-    let Some(asks) = (unsafe { maps::ASKS.get(&state.asked) }) else { return 0 };
+    let Some(asks) = (unsafe { maps::ASKS.get(asked) }) else { return 0 };
     let arguments = Arguments::of_call();
     state.progress = [Progress::START; RULES];
     let mut context = Context {
