@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::command::{progress, run};
 use crate::kernel::DEFAULT_SERIES;
 use crate::machine::{Copied, Machine};
@@ -78,8 +78,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let programs =
-        if args.no_build { build::target_directory().join("dist") } else { build::build(false)? };
+    let programs = if args.no_build {
+        build::target_directory().join("dist")
+    } else {
+        build::build(Profile::Release)?
+    };
     let machine = Machine {
         programs,
         timeout: Duration::from_hours(1),

@@ -23,13 +23,41 @@ pub(crate) struct Args {
     debug: bool,
 }
 
+/// How the programs are compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As they are shipped.
+    Release,
+    /// For the suites: optimised as well, but `sandbox` and the test programs, and what both need, at once.
+    Tests,
+    /// Unoptimised.
+    Dev,
+}
+
+impl Profile {
+    /// Unoptimised where that is wanted.
+    pub(crate) fn shipped_or_dev(debug: bool) -> Self {
+        if debug { Self::Dev } else { Self::Release }
+    }
+
+    /// Which packages cargo builds in which of its profiles.
+    fn packages(self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let (shipped, tests) = (["sandbox-userspace", "sandbox-benches"], "sandbox-tests");
+        match self {
+            Self::Release => vec![("release", shipped.to_vec()), ("tests", vec![tests])],
+            Self::Tests => vec![("tests", [&shipped[..], &[tests]].concat())],
+            Self::Dev => vec![("dev", [&shipped[..], &[tests]].concat())],
+        }
+    }
+}
+
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    println!("{}", build(args.debug)?.display());
+    println!("{}", build(Profile::shipped_or_dev(args.debug))?.display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds everything into the directory `dist` of the target directory, and gives its path.
-pub(crate) fn build(debug: bool) -> Result<PathBuf> {
+pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     let cache = Cache::open()?;
     toolchain::core_sources(&cache)?;
     let linker = toolchain::bpf_linker(&cache)?;
@@ -37,7 +65,7 @@ pub(crate) fn build(debug: bool) -> Result<PathBuf> {
     let target = target_directory();
 
     let object = bpf(&linker, &target.join("bpf"))?;
-    let programs = programs(debug, &object, &target.join("static"))?;
+    let programs = programs(profile, &object, &target.join("static"))?;
 
     let dist = target.join("dist");
     cache::remove(&dist)?;
@@ -87,14 +115,11 @@ pub(crate) fn bpf_environment(cargo: &mut std::process::Command, linker: &Path) 
 }
 
 /// Compiles `sandbox`, with the object in it, and the test programs; gives their paths.
-fn programs(debug: bool, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
+fn programs(profile: Profile, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
     progress("building the programs");
     let object = std::path::absolute(object)?;
-    let (product, tests) = if debug { ("dev", "dev") } else { ("release", "tests") };
-    let mut programs = Vec::new();
-    for (profile, packages) in
-        [(product, &["sandbox-userspace", "sandbox-benches"][..]), (tests, &["sandbox-tests"][..])]
-    {
+    let mut programs = Vec::<PathBuf>::new();
+    for (profile, packages) in profile.packages() {
         let mut cargo = toolchain::cargo();
         cargo
             .current_dir(workspace())
@@ -108,7 +133,13 @@ fn programs(debug: bool, object: &Path, target: &Path) -> Result<Vec<PathBuf>> {
         }
         run(&mut cargo)?;
         let directory = if profile == "dev" { "debug" } else { profile };
-        programs.extend(built(&target.join(TARGET).join(directory))?);
+        let built = built(&target.join(TARGET).join(directory))?;
+        let is_new = |program: &PathBuf| {
+            programs.iter().all(|other| other.file_name() != program.file_name())
+        };
+        // What the directory has besides is left from when more was built in this profile.
+        let new: Vec<_> = built.into_iter().filter(is_new).collect();
+        programs.extend(new);
     }
     Ok(programs)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::command::{line, progress};
 use crate::kernel::DEFAULT_SERIES;
 use crate::machine::{Copied, Machine};
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let programs = build::build(false)?;
+    let programs = build::build(Profile::Release)?;
     if !args.vm && can_enforce(&programs) {
         progress("this host can enforce: running here");
         return on_host(&programs, args);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::command::{find, line, progress, run};
 use crate::kernel::SERIES;
 use crate::machine::{Copied, Machine, Outcome};
@@ -78,7 +78,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     let suites: Vec<_> =
         [Suite::Kernel, Suite::System].into_iter().filter(|&suite| wanted(suite)).collect();
     if !suites.is_empty() {
-        match build::build(false) {
+        match build::build(Profile::Tests) {
             Ok(_) => in_machines(&suites, args, &mut tally),
             Err(error) => tally.broken("build", &format!("{error:#}")),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::cache::Cache;
 use crate::image;
 use crate::kernel::{DEFAULT_SERIES, Kernel};
@@ -62,7 +62,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let programs = if args.no_build {
         build::target_directory().join("dist")
     } else {
-        build::build(args.debug)?
+        build::build(Profile::shipped_or_dev(args.debug))?
     };
     let machine = Machine {
         programs,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use sandbox_benches::Line;
 
-use crate::build;
+use crate::build::{self, Profile};
 use crate::command::progress;
 use crate::kernel::DEFAULT_SERIES;
 use crate::machine::Machine;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 /// Status 1 when a goal is missed.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if !args.no_build {
-        build::build(false)?;
+        build::build(Profile::Release)?;
     }
     if args.verifier {
         return verifier::main(args.save, args.json);
