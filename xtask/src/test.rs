@@ -26,6 +26,10 @@ const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdo
 /// The tests for a kernel on which the second way would not hold, see `kernel::preemption`.
 const REFUSAL: &str = "preemption::";
 
+/// Tests that load the engine anew, most of a minute each in a machine without KVM: of the ways and kernels the oldest
+/// kernel's second way and the newest kernel show them, unless all is to be shown.
+const LOADS: [&str; 4] = ["engine::", "siege::", "doctor::everything", "coexistence::another_tool"];
+
 /// Machines of their own for a few tests: what is said of them, their kernel's parameters, the tests' names.
 const WORLDS: [(&str, &str, &str); 2] = [
     (" locked down", "lockdown=confidentiality", "locked_at_boot::"),
@@ -64,6 +68,9 @@ pub(crate) struct Args {
     /// Kernel series for the machines; repeatable
     #[arg(long = "kernel", value_name = "SERIES", default_values = SERIES)]
     kernels: Vec<String>,
+    /// Also the tests that load the engine anew on every kernel and in both ways of attaching
+    #[arg(long)]
+    all: bool,
     /// Seconds that a machine may take
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
@@ -134,7 +141,10 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             for (index, way) in WAYS.iter().take(1 + usize::from(both)).enumerate() {
                 let only = (refuses && index > 0).then_some(REFUSAL);
                 let filter = args.filter.as_deref().or(only);
-                match Job::prepare(suite, series, way, filter, args) {
+                let loads =
+                    args.all || filter.is_some() || at + 1 == args.kernels.len() || index > 0;
+                let skipped = if loads { &[][..] } else { &LOADS };
+                match Job::prepare(suite, series, way, (filter, skipped), args) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
                         let run = format!("{} on {series}{}", suite.program(), way.0);
@@ -150,7 +160,7 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
                 if !wanted.starts_with(tests) {
                     continue;
                 }
-                match Job::prepare(suite, series, &(name, cmdline), Some(wanted), args) {
+                match Job::prepare(suite, series, &(name, cmdline), (Some(wanted), &[]), args) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
                         let run = format!("{} on {series}{name}", suite.program());
@@ -260,11 +270,12 @@ impl Job {
         suite: Suite,
         series: &str,
         way: &(&str, &str),
-        filter: Option<&str>,
+        (filter, skipped): (Option<&str>, &[&str]),
         args: &Args,
     ) -> Result<Self> {
         let program = suite.program();
-        let command = std::iter::once(program).chain(filter);
+        let skipped = skipped.iter().flat_map(|tests| ["--skip", tests]);
+        let command = std::iter::once(program).chain(filter).chain(skipped);
         let is_kernel = suite == Suite::Kernel;
         let mut copies = if is_kernel { disks()? } else { Vec::new() };
         if way.1.contains("selinux") {
