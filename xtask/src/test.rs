@@ -26,8 +26,8 @@ const WAYS: [(&str, &str); 2] = [("", ""), (" without bpf", "lsm=landlock,lockdo
 /// The tests for a kernel on which the second way would not hold, see `kernel::preemption`.
 const REFUSAL: &str = "preemption::";
 
-/// Tests that load the engine anew, most of a minute each in a machine without KVM: of the ways and kernels the oldest
-/// kernel's second way and the newest kernel show them, unless all is to be shown.
+/// Tests that load the engine anew, most of a minute each in a machine without KVM: the oldest and the newest kernel
+/// show them, unless all is to be shown.
 const LOADS: [&str; 4] = ["engine::", "siege::", "doctor::everything", "coexistence::another_tool"];
 
 /// Machines of their own for a few tests: what is said of them, their kernel's parameters, the tests' names.
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Kernel series for the machines; repeatable
     #[arg(long = "kernel", value_name = "SERIES", default_values = SERIES)]
     kernels: Vec<String>,
-    /// Also the tests that load the engine anew on every kernel and in both ways of attaching
+    /// All tests on every kernel, in both ways of attaching
     #[arg(long)]
     all: bool,
     /// Seconds that a machine may take
@@ -133,17 +133,10 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
     let mut jobs = Vec::new();
     for &suite in suites {
         let before = jobs.len();
-        for (at, series) in args.kernels.iter().enumerate() {
-            // Everyday programs do not care how the hooks are attached; of the kernels, the oldest shows
-            // it. The newest must refuse the second way.
-            let refuses = at > 0 && at + 1 == args.kernels.len();
-            let both = suite == Suite::Kernel && (at == 0 || refuses);
-            for (index, way) in WAYS.iter().take(1 + usize::from(both)).enumerate() {
-                let only = (refuses && index > 0).then_some(REFUSAL);
-                let filter = args.filter.as_deref().or(only);
-                let loads =
-                    args.all || filter.is_some() || at + 1 == args.kernels.len() || index > 0;
-                let skipped = if loads { &[][..] } else { &LOADS };
+        for series in &args.kernels {
+            for (index, way) in WAYS.iter().enumerate() {
+                let second = index > 0;
+                let Some((filter, skipped)) = tests(suite, series, second, args) else { continue };
                 match Job::prepare(suite, series, way, (filter, skipped), args) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
@@ -204,6 +197,30 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             Err(error) => tally.broken(run, &format!("{error:#}")),
         }
     }
+}
+
+/// Which tests of a suite a kernel runs in the first or the second way of attaching, as a filter and what of it is
+/// left out; `None` is none.
+///
+/// The oldest kernel shows the second way, the others the first. The newest must refuse the second way. Everyday
+/// programs do not care how the hooks are attached.
+fn tests<'a>(
+    suite: Suite,
+    series: &str,
+    second: bool,
+    args: &'a Args,
+) -> Option<(Option<&'a str>, &'static [&'static str])> {
+    let (oldest, newest) = (SERIES.first() == Some(&series), SERIES.last() == Some(&series));
+    let filter = args.filter.as_deref();
+    if suite == Suite::System {
+        return (!second).then_some((filter, &[]));
+    }
+    if newest && second {
+        let asked = filter.is_none_or(|filter| filter.starts_with(REFUSAL));
+        return asked.then_some((filter.or(Some(REFUSAL)), &[]));
+    }
+    let loads = args.all || filter.is_some() || oldest || newest;
+    (args.all || second == oldest).then_some((filter, if loads { &[] } else { &LOADS }))
 }
 
 fn take<'a>(jobs: &'a [Job], next: &AtomicUsize) -> Option<(usize, &'a Job)> {
