@@ -150,6 +150,32 @@ impl Progress {
     }
 }
 
+/// What the kernel side keeps while it follows the arguments of a program: in the task's own memory, of which the
+/// verifier keeps no account. What it knew of numbers on the stack it took, on 6.1, for true where it was not, and left
+/// out what 32-bit programs need.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct Following {
+    /// The program.
+    pub asked: AskKey,
+    /// How far the arguments have followed each rule about it.
+    pub progress: [Progress; RULES],
+    /// Where the list of the arguments' addresses begins; 0 is an empty list.
+    pub at: u64,
+    /// Bytes of an address.
+    pub width: u32,
+    /// The next argument may be the value of the one before.
+    pub valued: u32,
+    /// All arguments were seen.
+    pub ended: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
 #[cfg(feature = "user")]
 impl Asks {
     /// The rule that asks about a program with these arguments, the program itself not among them.

@@ -1,6 +1,6 @@
 //! Who: what the kernel side knows of a session.
 
-use crate::ask::{AskKey, Progress, RULES};
+use crate::ask::Following;
 use crate::decide::{Decision, Place};
 use crate::path::LongEdgeKey;
 
@@ -121,10 +121,8 @@ pub struct TaskState {
     pub decision: Decision,
     /// And the address of the dentry that it is about.
     pub object: u64,
-    /// And the program that is to run.
-    pub asked: AskKey,
-    /// And how far its arguments have followed each rule about it.
-    pub progress: [Progress; RULES],
+    /// And the program that is to run, with its arguments.
+    pub following: Following,
 }
 
 /// The sticky mark of a member.

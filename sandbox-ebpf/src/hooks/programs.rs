@@ -13,7 +13,7 @@ use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
 use core::ffi::{c_long, c_void};
 use sandbox_common::Access;
-use sandbox_common::ask::{ARGUMENTS, AskKey, Asks, Progress, RULES, Word};
+use sandbox_common::ask::{ARGUMENTS, AskKey, Asks, Following, Progress, RULES, Word};
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{Hook, Reason};
 use sandbox_common::subject::{ASKS, TaskState};
@@ -43,7 +43,7 @@ fn judge(member: &Member, state: &mut TaskState, name: Option<Word>) -> Decision
     let Some(program) = name else {
         return Decision::deny(Reason::Unreadable, Access::EXECUTE);
     };
-    state.asked = AskKey { slot: member.subject.slot, pad: 0, program };
+    state.following.asked = AskKey { slot: member.subject.slot, pad: 0, program };
     match asking() {
         0 => Decision::ALLOW,
         NO_MEMORY => Decision::deny(Reason::NoMemory, Access::EXECUTE),
@@ -70,19 +70,15 @@ extern "C" fn asking() -> u64 {
     }
     // SAFETY: not null, and nobody else writes to the storage of a task that runs.
     let state = unsafe { &mut *state };
-    let asked: &AskKey = &state.asked;
+    let following = &mut state.following;
+    let asked: &AskKey = &following.asked;
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let Some(asks) = (unsafe { maps::ASKS.get(asked) }) else { return 0 };
-    let arguments = Arguments::of_call();
-    state.progress = [Progress::START; RULES];
-    let mut context = Context {
-        asks,
-        arguments: arguments.unwrap_or(Arguments::NONE),
-        progress: &raw mut state.progress,
-        valued: 0,
-        ended: 0,
-    };
-    if arguments.is_some() {
+    following.progress = [Progress::START; RULES];
+    (following.valued, following.ended) = (0, 0);
+    if let Some(arguments) = Arguments::of_call() {
+        (following.at, following.width) = (arguments.at, arguments.width);
+        let mut context = Context { asks, following };
         // SAFETY: the context outlives the call, and the verifier follows `follow`.
         unsafe {
             bpf_loop(ARGUMENTS + 1, follow as *mut c_void, (&raw mut context).cast(), 0);
@@ -91,8 +87,8 @@ extern "C" fn asking() -> u64 {
     let mut index = 0;
     while index < RULES {
         let ask = &asks.rules[index];
-        let progress = state.progress[index];
-        let asked = progress.is_whole(ask) || context.ended == 0 && progress.is_possible();
+        let progress = state.following.progress[index];
+        let asked = progress.is_whole(ask) || state.following.ended == 0 && progress.is_possible();
         if ask.rule != 0 && asked {
             return u64::from(ask.rule);
         }
@@ -103,36 +99,30 @@ extern "C" fn asking() -> u64 {
 
 struct Context {
     asks: *const Asks,
-    arguments: Arguments,
-    /// In the task's own memory, of which the verifier keeps no account: what it knows of each would multiply the
-    /// cases that it follows.
-    progress: *mut [Progress; RULES],
-    /// The next argument may be the value of the one before.
-    valued: u32,
-    /// All arguments were seen.
-    ended: u32,
+    following: *mut Following,
 }
 
 /// One more argument; the program itself is the first. Returns 1 to stop.
 unsafe extern "C" fn follow(index: u32, context: *mut Context) -> c_long {
-    // SAFETY: `judge` passes its own context, and the verifier follows the pointers.
-    let (context, asks, progress) =
-        unsafe { (&mut *context, &*(*context).asks, &mut *(*context).progress) };
-    let argument = match context.arguments.get(index + 1) {
+    // SAFETY: `asking` passes its own context, and the verifier follows the pointers.
+    let (asks, following) = unsafe { (&*(*context).asks, &mut *(*context).following) };
+    let arguments = Arguments { at: following.at, width: following.width };
+    let argument = match arguments.get(index + 1) {
         Argument::Word(_) if index == ARGUMENTS => return 1,
         Argument::Word(word) => word,
         Argument::End => {
-            context.ended = 1;
+            following.ended = 1;
             return 1;
         }
         Argument::Unreadable => return 1,
     };
-    let valued = context.valued != 0;
+    let valued = following.valued != 0;
     let mut rule = 0;
     while rule < RULES {
-        progress[rule] = progress[rule].after(&asks.rules[rule], &argument, valued);
+        let progress = following.progress[rule];
+        following.progress[rule] = progress.after(&asks.rules[rule], &argument, valued);
         rule += 1;
     }
-    context.valued = u32::from(argument.is_option());
+    following.valued = u32::from(argument.is_option());
     0
 }

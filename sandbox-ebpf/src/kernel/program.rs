@@ -96,9 +96,9 @@ pub(crate) fn kernel_word(address: u64) -> Option<Word> {
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments {
     /// Where the list of their addresses begins; 0 is an empty list.
-    at: u64,
+    pub(crate) at: u64,
     /// Bytes of an address.
-    width: u32,
+    pub(crate) width: u32,
 }
 
 /// One of the arguments.
@@ -110,9 +110,6 @@ pub(crate) enum Argument {
 }
 
 impl Arguments {
-    /// None at all.
-    pub(crate) const NONE: Self = Self { at: 0, width: 8 };
-
     /// Of the call that the current task is in; `None` where that is none of `execve`, `execveat` and
     /// the `execve` of 32-bit programs (arch/x86/entry/syscalls).
     #[inline(always)]
