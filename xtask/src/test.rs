@@ -150,7 +150,8 @@ fn in_machines(suites: &[Suite], args: &Args, tally: &mut Tally) {
             for (name, cmdline, tests) in WORLDS {
                 // A filter is for these only where it names one.
                 let wanted = args.filter.as_deref().unwrap_or(tests);
-                if !wanted.starts_with(tests) {
+                let shown = args.all || args.filter.is_some() || is_first_or_last(series);
+                if !shown || !wanted.starts_with(tests) {
                     continue;
                 }
                 match Job::prepare(suite, series, &(name, cmdline), (Some(wanted), &[]), args) {
@@ -219,8 +220,13 @@ fn tests<'a>(
         let asked = filter.is_none_or(|filter| filter.starts_with(REFUSAL));
         return asked.then_some((filter.or(Some(REFUSAL)), &[]));
     }
-    let loads = args.all || filter.is_some() || oldest || newest;
+    let loads = args.all || filter.is_some() || is_first_or_last(series);
     (args.all || second == oldest).then_some((filter, if loads { &[] } else { &LOADS }))
+}
+
+/// Whether it is the oldest kernel or the newest.
+fn is_first_or_last(series: &str) -> bool {
+    [SERIES.first(), SERIES.last()].contains(&Some(&series))
 }
 
 fn take<'a>(jobs: &'a [Job], next: &AtomicUsize) -> Option<(usize, &'a Job)> {
