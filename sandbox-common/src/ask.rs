@@ -151,8 +151,8 @@ impl Progress {
 }
 
 /// What the kernel side keeps while it follows the arguments of a program: in the task's own memory, of which the
-/// verifier keeps no account. What it knew of numbers on the stack it took, on 6.1, for true where it was not, and left
-/// out what 32-bit programs need.
+/// verifier keeps no account. With these numbers on the stack of a global function, rules asked about every call of a
+/// 32-bit program on 6.1, whatever its arguments (`T asks`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(

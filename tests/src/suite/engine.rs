@@ -114,7 +114,7 @@ fn links(pins: &Path) -> [PathBuf; 3] {
 }
 
 /// The engine of a running session is damaged: nothing starts, and why is told. Afterwards the engine goes
-/// with its session. (That the next one is whole all tests behind this one show.)
+/// with its session, and the next one is whole.
 fn damaged() -> anyhow::Result<()> {
     let ground = Ground::new("damaged")?;
     let before = Traces::now()?;
@@ -140,6 +140,9 @@ fn damaged() -> anyhow::Result<()> {
     }
     refuses(&mut session, "on a damaged engine")?;
     session.finish()?;
+    before.must_return()?;
+    let finished = start("after")?;
+    ensure!(finished.code() == Some(0) && mark.path().exists(), "{}", finished.report());
     before.must_return()
 }
 
