@@ -12,7 +12,7 @@ bitflags::bitflags! {
         /// Make a name: create, mkdir, mknod, symlink, link and rename to it.
         const CREATE = 1 << 2;
         /// Take a name away: unlink, rmdir, rename from it or over it.
-        const REMOVE = 1 << 3;
+        const DELETE = 1 << 3;
         /// Change mode, owner, times, extended attributes.
         const ATTRIBUTES = 1 << 4;
         /// Run a file as a program.
@@ -39,5 +39,5 @@ bitflags::bitflags! {
 impl Access {
     /// What a `write` rule speaks of: every way to change a file or a name.
     pub const WRITES: Self =
-        Self::WRITE.union(Self::CREATE).union(Self::REMOVE).union(Self::ATTRIBUTES);
+        Self::WRITE.union(Self::CREATE).union(Self::DELETE).union(Self::ATTRIBUTES);
 }

@@ -5,7 +5,7 @@
 use crate::Access;
 use crate::event::Reason;
 use crate::net::PortRule;
-use crate::path::{Inherited, Rights};
+use crate::path::{Inherited, KIND_ACCESS, Rights};
 
 /// What a hook decided. Small enough to be returned in one register.
 #[repr(C)]
@@ -133,7 +133,7 @@ pub const fn following(place: &Place) -> Decision {
 }
 
 /// The rule that took one of these accesses: of several the first that is about reading, running,
-/// connecting, writing.
+/// connecting, writing, deleting, attributes.
 #[inline(always)]
 const fn rule_of(rights: &Rights, denied: Access) -> u32 {
     if denied.contains(Access::READ) {
@@ -142,8 +142,12 @@ const fn rule_of(rights: &Rights, denied: Access) -> u32 {
         rights.rules[2]
     } else if denied.contains(Access::CONNECT) {
         rights.rules[3]
-    } else {
+    } else if denied.intersects(KIND_ACCESS[1]) {
         rights.rules[1]
+    } else if denied.contains(Access::DELETE) {
+        rights.rules[4]
+    } else {
+        rights.rules[5]
     }
 }
 
@@ -154,7 +158,7 @@ const fn rule_of(rights: &Rights, denied: Access) -> u32 {
 /// is: its content would leave or enter their reach.
 #[inline(always)]
 pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
-    let moved = Access::CREATE.union(Access::REMOVE);
+    let moved = Access::CREATE.union(Access::DELETE);
     if directory {
         let (old, new) = (&from.below, &to.below);
         if old.edges != 0 || new.edges != 0 || old.pattern != new.pattern {
@@ -171,7 +175,7 @@ pub const fn moving(from: &Place, to: &Place, directory: bool) -> Decision {
 /// they do not hold, and whoever comes by the name outside would find what a member wrote.
 #[inline(always)]
 pub const fn leading(place: &Place, guarded: bool) -> Decision {
-    let closed = place.own.allow & !place.below.rights.allow & Access::WRITES.bits();
+    let closed = place.own.allow & !place.below.rights.allow & KIND_ACCESS[1].bits();
     if guarded || place.below.edges != 0 || closed != 0 {
         return Decision::deny(Reason::RuleBeneath, Access::CREATE);
     }
@@ -225,8 +229,8 @@ pub const fn renaming(
     exchange: bool,
     replaces: bool,
 ) -> (Decision, bool) {
-    const BOTH: Access = Access::CREATE.union(Access::REMOVE);
-    let decision = access(from, if exchange { BOTH } else { Access::REMOVE });
+    const BOTH: Access = Access::CREATE.union(Access::DELETE);
+    let decision = access(from, if exchange { BOTH } else { Access::DELETE });
     if !decision.allowed() {
         return (decision, false);
     }
@@ -344,7 +348,7 @@ mod tests {
     const READS: Access = Access::READ.union(Access::EXECUTE);
 
     fn place(own: Access, below: Access) -> Place {
-        let rights = |allow: Access| Rights { allow: allow.bits(), rules: [3, 4, 6, 5] };
+        let rights = |allow: Access| Rights { allow: allow.bits(), rules: [3, 4, 6, 5, 7, 8] };
         let below = Inherited { rights: rights(below), ..Default::default() };
         Place { own: rights(own), below, fault: 0 }
     }
@@ -479,10 +483,10 @@ mod tests {
                 renaming(from, to, (Moved::Other, Moved::Other), exchange, replaces);
             (u32::from(decision.denied), decision.reason, new)
         };
-        let moved = Access::CREATE | Access::REMOVE;
+        let moved = Access::CREATE | Access::DELETE;
         let rule = Reason::Rule as u16;
         assert_eq!(rename(&open, &open, false, true).1, 0);
-        assert_eq!(rename(&fixed, &open, false, false), (Access::REMOVE.bits(), rule, false));
+        assert_eq!(rename(&fixed, &open, false, false), (Access::DELETE.bits(), rule, false));
         assert_eq!(rename(&open, &fixed, false, false), (Access::CREATE.bits(), rule, true));
         assert_eq!(rename(&open, &fixed, false, true), (moved.bits(), rule, true));
         assert_eq!(rename(&fixed, &open, true, true), (moved.bits(), rule, false));

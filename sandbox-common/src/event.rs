@@ -13,7 +13,7 @@ pub const PATH_BYTES: usize = 2048;
 /// it knows its length.
 pub const PATH_SLACK: usize = 256;
 
-/// Bytes of a session's ring: a power of two and whole pages.
+/// Bytes of a session's ring of denials, and of that of notes: a power of two and whole pages.
 pub const RING_BYTES: u32 = 512 << 10;
 
 /// First part of every record.
@@ -32,7 +32,7 @@ pub struct Header {
     pub hook: u8,
     /// A [`Reason`].
     pub reason: u8,
-    /// What was attempted and not allowed: [`Access`](crate::Access) bits.
+    /// What was attempted and not allowed, or what was done: [`Access`](crate::Access) bits.
     pub access: u32,
     /// Session number.
     pub session: u32,
@@ -415,6 +415,8 @@ names! {
         FsContextParseParam = 84 "fs_context_parse_param",
         /// `security_bprm_creds_for_exec`: a program that is about to run, with its arguments.
         BprmCredsForExec = 86 "bprm_creds_for_exec",
+        /// `security_bprm_check`: a program that is to run, and the interpreter of a script after it. It denies nothing.
+        BprmCheckSecurity = 91 "bprm_check_security",
         /// `BPF_CGROUP_INET4_BIND`.
         Bind4 = 58 "bind4",
         /// `BPF_CGROUP_INET6_BIND`.
@@ -441,8 +443,10 @@ names! {
 }
 
 names! {
-    /// Why it was denied.
+    /// Why it was denied; or that it was not.
     Reason {
+        /// It was allowed, and the policy has such noted (`audit`).
+        Allowed = 40 "allowed",
         /// A rule says so; `rule` names it.
         Rule = 1 "rule",
         /// No rule allows it and the default does not.

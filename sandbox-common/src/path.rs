@@ -70,11 +70,18 @@ pub struct LongEdgeKey {
     pub name: [u8; LONG_NAME + 1],
 }
 
-/// Number of rule kinds: read, write, execute, connect, in this order. See [`KIND_ACCESS`].
-pub const KINDS: usize = 4;
-/// The access bits that a rule of each kind speaks of.
-pub const KIND_ACCESS: [Access; KINDS] =
-    [Access::READ, Access::WRITES, Access::EXECUTE, Access::CONNECT];
+/// Number of kinds that are decided apart: read, write (and make), execute, connect, delete, attributes, in this
+/// order. See [`KIND_ACCESS`].
+pub const KINDS: usize = 6;
+/// The access bits of each kind.
+pub const KIND_ACCESS: [Access; KINDS] = [
+    Access::READ,
+    Access::WRITE.union(Access::CREATE),
+    Access::EXECUTE,
+    Access::CONNECT,
+    Access::DELETE,
+    Access::ATTRIBUTES,
+];
 
 /// What is allowed at one place, and which rules say so.
 #[repr(C)]
@@ -102,6 +109,8 @@ impl Rights {
         self.take(said, 1);
         self.take(said, 2);
         self.take(said, 3);
+        self.take(said, 4);
+        self.take(said, 5);
     }
 
     /// Takes over the rule of one kind if it is spoken of; without a branch, for each would double what
@@ -117,13 +126,15 @@ impl Rights {
     /// about the name by which an object was reached, so that stays.
     #[inline(always)]
     pub fn restrict(&mut self, other: &Self) {
-        const NAMES: u32 = Access::CREATE.union(Access::REMOVE).bits();
+        const NAMES: u32 = Access::CREATE.union(Access::DELETE).bits();
         let lost = self.allow & !other.allow & !NAMES;
         self.allow &= !lost;
         self.lose(lost, other, 0);
         self.lose(lost, other, 1);
         self.lose(lost, other, 2);
         self.lose(lost, other, 3);
+        self.lose(lost, other, 4);
+        self.lose(lost, other, 5);
     }
 
     /// Takes over the rule of a kind of which something is lost; without a branch, as `take`.
@@ -299,15 +310,25 @@ mod tests {
 
     #[test]
     fn what_is_said_deeper_replaces_kind_by_kind() {
-        let mut rights = Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4] };
+        let mut rights = Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4, 5, 6] };
         rights.fold(&Said::default());
-        assert_eq!(rights, Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4] });
+        assert_eq!(rights, Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4, 5, 6] });
         let writes = Access::WRITES.bits();
-        rights.fold(&Said { mask: writes, allow: writes, rules: [9, 8, 9, 9] });
-        assert_eq!(rights, Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4] });
+        rights.fold(&Said { mask: writes, allow: writes, rules: [9, 8, 9, 9, 7, 8] });
+        assert_eq!(
+            rights,
+            Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4, 7, 8] }
+        );
         let both = (Access::READ | Access::CONNECT).bits();
-        rights.fold(&Said { mask: both, allow: Access::CONNECT.bits(), rules: [5, 9, 9, 6] });
-        assert_eq!(rights, Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6] });
+        rights.fold(&Said { mask: both, allow: Access::CONNECT.bits(), rules: [5, 9, 9, 6, 9, 9] });
+        assert_eq!(
+            rights,
+            Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6, 7, 8] }
+        );
+        let delete = Access::DELETE.bits();
+        rights.fold(&Said { mask: delete, allow: 0, rules: [9, 9, 9, 9, 2, 9] });
+        let allow = Access::CONNECT.bits() | writes & !delete;
+        assert_eq!(rights, Rights { allow, rules: [5, 8, 3, 6, 2, 8] });
     }
 
     #[test]
@@ -322,20 +343,20 @@ mod tests {
     #[test]
     fn restricting_takes_what_the_other_lacks_and_names_its_rules() {
         let all = Access::READ | Access::EXECUTE | Access::WRITES;
-        let own = Rights { allow: all.bits(), rules: [1, 2, 3, 4] };
+        let own = Rights { allow: all.bits(), rules: [1, 2, 3, 4, 5, 6] };
         let restricted = |by: &Rights| {
             let mut both = own;
             both.restrict(by);
             both
         };
-        let hidden = Rights { allow: Access::WRITES.bits(), rules: [7, 8, 9, 10] };
+        let hidden = Rights { allow: Access::WRITES.bits(), rules: [7, 8, 9, 10, 11, 12] };
         let both = restricted(&hidden);
-        assert_eq!(both, Rights { allow: Access::WRITES.bits(), rules: [7, 2, 9, 4] });
+        assert_eq!(both, Rights { allow: Access::WRITES.bits(), rules: [7, 2, 9, 4, 5, 6] });
         assert_eq!(restricted(&own), own);
         let fixed = Rights { allow: (Access::READ | Access::EXECUTE).bits(), ..hidden };
-        let names = Access::CREATE | Access::REMOVE;
+        let names = Access::CREATE | Access::DELETE;
         let allow = fixed.allow | names.bits();
-        assert_eq!(restricted(&fixed), Rights { allow, rules: [1, 8, 3, 4] });
+        assert_eq!(restricted(&fixed), Rights { allow, rules: [1, 8, 3, 4, 5, 12] });
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub struct Control {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct Subject {
-    /// Number of the session: key of `RINGS` and `LOST`, never used again on its engine.
+    /// Number of the session: key of `RINGS` and `LOST`, never used again on its engine. The next one is the key
+    /// of the same for notes.
     pub session: u32,
     /// Policy slot: the first part of every policy map's key.
     pub slot: u32,
@@ -58,7 +59,7 @@ pub struct Subject {
     /// Where the policy's patterns are: index in map `PATTERNS`; [`NO_PATTERNS`] where it has none.
     pub patterns: u32,
     /// What the policy permits beside its rules, and what some of these do: a sum of [`NAMESPACES`],
-    /// [`COUNTS`], [`ASKS`] and [`SERVER_NAMES`].
+    /// [`COUNTS`], [`ASKS`], [`SERVER_NAMES`] and the `NOTES_…`.
     pub permits: u32,
     /// Zero.
     pub pad: u32,
@@ -75,6 +76,18 @@ pub const ASKS: u32 = 4;
 
 /// Some rules check server names.
 pub const SERVER_NAMES: u32 = 16;
+
+/// Programs that run are noted.
+pub const NOTES_EXECS: u32 = 1 << 8;
+
+/// Connections that begin, and whom sockets send to, are noted.
+pub const NOTES_CONNECTIONS: u32 = 1 << 9;
+
+/// Changes of files and of names are noted.
+pub const NOTES_WRITES: u32 = 1 << 10;
+
+/// Something is noted.
+pub const NOTES: u32 = NOTES_EXECS | NOTES_CONNECTIONS | NOTES_WRITES;
 
 /// Most policies with patterns on one engine at once: a session changes from one to the next.
 pub const PATTERN_SETS: u32 = SESSIONS * 2;

@@ -11,7 +11,8 @@ use core::mem::MaybeUninit;
 use sandbox_common::decide::Decision;
 use sandbox_common::event::{
     Header, Hook, Kind, MOVED_BYTES, MovedEvent, NetEvent, NetPayload, PATH_BYTES, PATH_SLACK,
-    PathPayload, ProcessEvent, ProcessPayload, ServerEvent, UnixEvent, VERSION, fault_counter,
+    PathPayload, ProcessEvent, ProcessPayload, Reason, ServerEvent, UnixEvent, VERSION,
+    fault_counter,
 };
 use sandbox_common::net::AbstractName;
 use sandbox_common::path::WALK_DEPTH;
@@ -51,12 +52,13 @@ fn fill(header: &mut Header, kind: Kind, hook: u8, member: &Member, decision: De
     }
 }
 
-/// Sends `len` bytes to the member's session. What has no ring or finds no room on it is counted.
+/// Sends `len` bytes, for `reason`, to the member's session. What has no ring or finds no room on it is counted.
+/// What was allowed has a ring of its own, and takes no room from what was denied.
 #[inline(always)]
-fn send<T>(member: &Member, record: *const T, len: u32) {
-    let session = member.subject.session;
+fn send<T>(member: &Member, reason: u16, record: *const T, len: u32) {
+    let number = member.subject.session + u32::from(reason == Reason::Allowed as u16);
     // SAFETY: a ring that is taken out of the map meanwhile lives until this program has ended.
-    let status = match unsafe { RINGS.get(&session) } {
+    let status = match unsafe { RINGS.get(&number) } {
         // SAFETY: the verifier checks that `len` bytes of the record may be read.
         Some(ring) => unsafe {
             bpf_ringbuf_output(
@@ -71,7 +73,7 @@ fn send<T>(member: &Member, record: *const T, len: u32) {
     if status == 0 {
         return;
     }
-    if let Some(lost) = LOST.get_ptr_mut(session).or_else(|| LOST.get_ptr_mut(0)) {
+    if let Some(lost) = LOST.get_ptr_mut(number).or_else(|| LOST.get_ptr_mut(0)) {
         // SAFETY: this CPU's own counter; a count lost to preemption is a count of losses.
         unsafe { *lost += 1 };
     }
@@ -114,7 +116,7 @@ extern "C" fn tell_path(hook: u32) -> u32 {
     if len > PATH_BYTES as u32 {
         len = PATH_BYTES as u32;
     }
-    send(&member, &raw const chain.event, fixed + len);
+    send(&member, decision.reason, &raw const chain.event, fixed + len);
     1
 }
 
@@ -163,7 +165,7 @@ unsafe extern "C" fn append(index: u32, context: *mut Context) -> c_long {
 #[inline(always)]
 pub(crate) fn net(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
     let event = NetEvent { header: header(Kind::Net, hook, member, decision), net };
-    send(member, &raw const event, size_of::<NetEvent>() as u32);
+    send(member, decision.reason, &raw const event, size_of::<NetEvent>() as u32);
 }
 
 /// About a unix socket with an abstract name. A function of its own, for its stack.
@@ -182,14 +184,14 @@ pub(crate) fn unix(hook: Hook, member: &Member, decision: Decision, name: &Abstr
         }
         event
     };
-    send(member, core::ptr::from_ref(event), size_of::<UnixEvent>() as u32);
+    send(member, decision.reason, core::ptr::from_ref(event), size_of::<UnixEvent>() as u32);
 }
 
 /// About a packet. Whose task sends or gets it is not known.
 #[inline(always)]
 pub(crate) fn packet(hook: Hook, member: &Member, decision: Decision, net: NetPayload) {
     let event = NetEvent { header: of_packet((Kind::Net, hook), member, decision), net };
-    send(member, &raw const event, size_of::<NetEvent>() as u32);
+    send(member, decision.reason, &raw const event, size_of::<NetEvent>() as u32);
 }
 
 /// The same with the name that TLS asks for, which `event` holds already.
@@ -202,7 +204,7 @@ pub(crate) fn server(
 ) {
     event.header = of_packet((Kind::Server, Hook::Egress), member, decision);
     event.server.net = net;
-    send(member, core::ptr::from_ref(event), size_of::<ServerEvent>() as u32);
+    send(member, decision.reason, core::ptr::from_ref(event), size_of::<ServerEvent>() as u32);
 }
 
 #[inline(always)]
@@ -229,7 +231,7 @@ fn of_packet((kind, hook): (Kind, Hook), member: &Member, decision: Decision) ->
 #[inline(never)]
 pub(crate) fn task(hook: Hook, member: &Member, decision: Decision) {
     let header = header(Kind::Task, hook, member, decision);
-    send(member, &raw const header, size_of::<Header>() as u32);
+    send(member, decision.reason, &raw const header, size_of::<Header>() as u32);
 }
 
 /// That a member was moved to the cgroup of this path, by the current task.
@@ -249,7 +251,7 @@ pub(crate) fn moved(member: &Member, task: Task, to: u64) {
             to as *const c_void,
         );
     }
-    send(member, event, size_of::<MovedEvent>() as u32);
+    send(member, 0, event, size_of::<MovedEvent>() as u32);
 }
 
 /// About another process.
@@ -257,5 +259,5 @@ pub(crate) fn moved(member: &Member, task: Task, to: u64) {
 pub(crate) fn process(hook: Hook, member: &Member, decision: Decision, task: Task, request: u32) {
     let process = ProcessPayload { pid: task.pid(), request, comm: task.comm() };
     let event = ProcessEvent { header: header(Kind::Process, hook, member, decision), process };
-    send(member, &raw const event, size_of::<ProcessEvent>() as u32);
+    send(member, decision.reason, &raw const event, size_of::<ProcessEvent>() as u32);
 }

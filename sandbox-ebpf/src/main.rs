@@ -18,6 +18,7 @@ mod layout;
 mod maps;
 mod nested;
 mod net;
+mod notes;
 mod own;
 mod path;
 mod peer;

@@ -223,13 +223,18 @@ pub(crate) static RESOLVERS: HashMap<u32, Resolver> = HashMap::with_max_entries(
 #[map]
 pub(crate) static ASKED: LruHashMap<u64, Asked> = LruHashMap::with_max_entries(16_384, 0);
 
-/// The rings of denials, by session number. User space makes a ring when the session begins.
+/// The rings of denials, by session number, and those of notes, by the number behind it. User space makes the former
+/// when the session begins, the latter where its policy begins to have something noted.
 #[btf_map]
-pub(crate) static RINGS: HashOfMaps<u32, RingBuf<u64, { RING_BYTES as usize }>, SESSIONS_USIZE> =
-    HashOfMaps::new();
-/// Records that could not be delivered, by session number; 0 counts for those without an entry.
+pub(crate) static RINGS: HashOfMaps<
+    u32,
+    RingBuf<u64, { RING_BYTES as usize }>,
+    { 2 * SESSIONS_USIZE },
+> = HashOfMaps::new();
+/// Records that could not be delivered, by the numbers of `RINGS`; 0 counts for those without an entry.
 #[map]
-pub(crate) static LOST: PerCpuHashMap<u32, u64> = PerCpuHashMap::with_max_entries(SESSIONS + 1, 0);
+pub(crate) static LOST: PerCpuHashMap<u32, u64> =
+    PerCpuHashMap::with_max_entries(2 * SESSIONS + 1, 0);
 
 /// How often something was denied because it could not be judged, see
 /// [`fault_counter`](sandbox_common::event::fault_counter).

@@ -9,6 +9,7 @@ mod command;
 mod console;
 mod coverage;
 mod cpio;
+mod fuzz;
 mod image;
 mod initramfs;
 mod kernel;
@@ -51,6 +52,8 @@ enum Verb {
     Run(run::Args),
     /// Run published coding agents under their presets, in a full machine; installs them with npm and pip
     Agents(agents::Args),
+    /// Run the fuzz targets, led by which code they reach
+    Fuzz(fuzz::Args),
     /// Write docs/coverage.md: which test tries what
     Coverage,
     /// Check format, lints, and licences and sources of dependencies
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::main(&args),
         Verb::Run(args) => run::main(&args),
         Verb::Agents(args) => agents::main(&args),
+        Verb::Fuzz(args) => fuzz::main(&args),
         Verb::Coverage => coverage::main(),
         Verb::Lint => lint::main(),
     };

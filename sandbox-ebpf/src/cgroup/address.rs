@@ -5,6 +5,7 @@
 use super::{address4, address6, count, names, port_and_protocol};
 use crate::finish;
 use crate::net::{self, Address, UDP};
+use crate::notes;
 use crate::peer::{self, End};
 use crate::session;
 use crate::subject::Member;
@@ -59,8 +60,16 @@ fn judge(hook: Hook, ctx: &SockAddrContext, address: &Address) -> i32 {
             }
             let decision =
                 net::reach((&member, session.generation()), address, protocol, port, false);
-            let decision = count::check(&member, decision);
+            let mut decision = count::check(&member, decision);
             if !decision.allowed() && is_fellow(ctx, &member, address.reached(), protocol, port) {
+                decision = Decision::ALLOW;
+            }
+            // Each connection is noted, and whom a socket sends to once.
+            if matches!(hook, Hook::Sendmsg4 | Hook::Sendmsg6)
+                && decision.allowed()
+                && notes::wants(&member, Access::CONNECT)
+                && !notes::is_first_of(names::cookie(ctx), address, protocol, port)
+            {
                 return 1;
             }
             (session, decision)

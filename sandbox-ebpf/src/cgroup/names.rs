@@ -51,7 +51,7 @@ fn is_home(address: &Address) -> bool {
 }
 
 #[inline(always)]
-fn cookie(ctx: &SockAddrContext) -> u64 {
+pub(super) fn cookie(ctx: &SockAddrContext) -> u64 {
     // SAFETY: the helper takes the program's context.
     unsafe { bpf_get_socket_cookie(ctx.sock_addr.cast()) }
 }

@@ -7,6 +7,7 @@ use super::member;
 use crate::finish;
 use crate::kernel::vfs::{Attributes, Dentry, Path};
 use crate::nested::is_nested;
+use crate::notes;
 use crate::path;
 use aya_ebpf::macros::lsm;
 use aya_ebpf::programs::LsmContext;
@@ -23,7 +24,8 @@ pub(super) fn change(ctx: &LsmContext, previous: usize, hook: Hook, dentry: Dent
         }
         let place = path::place(state, member, dentry);
         let decision = decide::access(place, Access::ATTRIBUTES);
-        if !decision.allowed() && is_nested() {
+        let is_noted = notes::wants(member, Access::ATTRIBUTES);
+        if (!decision.allowed() || is_noted) && is_nested() {
             return 0;
         }
         finish::path(hook, member, decision, dentry)

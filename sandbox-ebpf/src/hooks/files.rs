@@ -5,6 +5,7 @@ use crate::finish;
 use crate::kernel::vfs::{Dentry, File, Path};
 use crate::maps::{DEVICES, PTYS};
 use crate::nested::is_nested;
+use crate::notes;
 use crate::path;
 use crate::seat;
 use crate::subject::{self, Member};
@@ -105,10 +106,11 @@ pub(super) fn open(
         None => decide::access(place, wanted),
     };
     // A file of an overlay's layer, opened or copied for a member that may open it in the overlay.
-    if !decision.allowed() && is_nested() {
+    let is_noted = notes::wants(member, notes::opened(hook, wanted));
+    if (!decision.allowed() || is_noted) && is_nested() {
         return 0;
     }
-    finish::path(hook, member, decision, dentry)
+    finish::opened(hook, member, decision, wanted, dentry)
 }
 
 /// Devices go by their number, wherever their node lies. What is executed from one is read from it.

@@ -56,13 +56,13 @@ pub(crate) fn path_symlink(ctx: LsmContext) -> i32 {
 /// `int security_path_unlink(const struct path *dir, struct dentry *dentry)`
 #[lsm(hook = "path_unlink")]
 pub(crate) fn path_unlink(ctx: LsmContext) -> i32 {
-    object(&ctx, 2, Hook::PathUnlink, Dentry(ctx.arg(1)), Access::REMOVE)
+    object(&ctx, 2, Hook::PathUnlink, Dentry(ctx.arg(1)), Access::DELETE)
 }
 
 /// `int security_path_rmdir(const struct path *dir, struct dentry *dentry)`
 #[lsm(hook = "path_rmdir")]
 pub(crate) fn path_rmdir(ctx: LsmContext) -> i32 {
-    object(&ctx, 2, Hook::PathRmdir, Dentry(ctx.arg(1)), Access::REMOVE)
+    object(&ctx, 2, Hook::PathRmdir, Dentry(ctx.arg(1)), Access::DELETE)
 }
 
 /// `int security_path_link(struct dentry *old_dentry, const struct path *new_dir,
@@ -75,7 +75,8 @@ pub(crate) fn path_link(ctx: LsmContext) -> i32 {
         path::places(state, member, old, new);
         let named = moved(member, old, &state.place);
         let (decision, is_new) = decide::linking(&state.first, &state.place, named);
-        finish::path(Hook::PathLink, member, decision, if is_new { new } else { old })
+        let told = if is_new || decision.allowed() { new } else { old };
+        finish::path(Hook::PathLink, member, decision, told)
     })
 }
 
@@ -92,14 +93,14 @@ pub(crate) fn path_rename(ctx: LsmContext) -> i32 {
         // The verifier takes it for granted that an argument has an inode, and drops the question (6.4 to 6.18,
         // see `Inode`): so it is asked of the address.
         let replaces = new.address().inode().is_none_or(InodeAddress::exists);
-        let (decision, is_new) = decide::renaming(
+        let decided = decide::renaming(
             &state.first,
             &state.place,
             (moved(member, old, &state.place), moved(member, new, &state.first)),
             flags & RENAME_EXCHANGE != 0,
             replaces,
         );
-        finish::path(Hook::PathRename, member, decision, if is_new { new } else { old })
+        finish::renamed(member, decided, old, new)
     })
 }
 

@@ -37,6 +37,17 @@ pub(crate) fn bprm_creds_for_exec(ctx: LsmContext) -> i32 {
     })
 }
 
+/// `int security_bprm_check(struct linux_binprm *bprm)`: for what is to run, and after a script for its interpreter.
+/// Whether it may was asked when it was opened.
+#[lsm(hook = "bprm_check_security")]
+pub(crate) fn bprm_check_security(ctx: LsmContext) -> i32 {
+    let program = Program(ctx.arg(0));
+    member(&ctx, 1, Hook::BprmCheckSecurity, |member, _| {
+        let dentry = program.file().dentry();
+        finish::path(Hook::BprmCheckSecurity, member, Decision::ALLOW, dentry)
+    })
+}
+
 /// What the rules about a program of this name say of the arguments.
 #[inline(always)]
 fn judge(member: &Member, state: &mut TaskState, name: Option<Word>) -> Decision {

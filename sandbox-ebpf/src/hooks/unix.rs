@@ -7,6 +7,7 @@
 use crate::finish;
 use crate::kernel::socket::{Sock, Socket};
 use crate::maps::{ABSTRACT, SOCKETS};
+use crate::notes;
 use crate::path;
 use crate::subject::{self, Member};
 use aya_ebpf::macros::lsm;
@@ -89,7 +90,11 @@ fn judge(hook: Hook, member: &Member, other: Sock) -> i32 {
         return finish::task(hook, member, Decision::deny(Reason::NoMemory, Access::CONNECT));
     };
     let place = path::place(state, member, dentry);
-    finish::path(hook, member, decide::unix(place), dentry)
+    let decision = decide::unix(place);
+    if repeats(hook, member, decision, other) {
+        return 0;
+    }
+    finish::path(hook, member, decision, dentry)
 }
 
 /// A socket without a path: by its abstract name. One that has none either is nobody's that a rule could mean.
@@ -109,5 +114,18 @@ fn hidden(hook: Hook, member: &Member, other: Sock) -> i32 {
     }
     // SAFETY: entries are only added and removed whole, and a reader is under RCU.
     let rule = unsafe { ABSTRACT.get(key as &AbstractKey) };
-    finish::unix(hook, member, decide::address(rule, Access::CONNECT), &key.name)
+    let decision = decide::address(rule, Access::CONNECT);
+    if repeats(hook, member, decision, other) {
+        return 0;
+    }
+    finish::unix(hook, member, decision, &key.name)
+}
+
+/// Whether it is one more allowed datagram, of which the first was noted.
+#[inline(always)]
+fn repeats(hook: Hook, member: &Member, decision: Decision, other: Sock) -> bool {
+    matches!(hook, Hook::UnixMaySend)
+        && decision.allowed()
+        && notes::wants(member, Access::CONNECT)
+        && !notes::is_first_to(other)
 }

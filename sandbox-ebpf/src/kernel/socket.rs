@@ -91,6 +91,13 @@ impl Sock {
         self.0 as u64
     }
 
+    /// The same, with which the verifier allows arithmetic.
+    #[inline(always)]
+    pub(crate) fn number(self) -> Option<u64> {
+        let place = self.0;
+        read((&raw const place) as u64)
+    }
+
     /// Where a unix socket is bound in a file system; `None` where it has no path.
     #[inline(always)]
     pub(crate) fn unix_dentry(self) -> Option<Dentry> {
@@ -137,8 +144,7 @@ impl Found {
     /// Its number, read back from memory: arithmetic on the pointer itself is refused.
     #[inline(always)]
     pub(crate) fn of(socket: *const c_void) -> Option<Self> {
-        let place = socket;
-        read::<u64>((&raw const place) as u64).map(Self)
+        Sock(socket).number().map(Self)
     }
 
     /// See [`Sock::is_of_cgroup`].

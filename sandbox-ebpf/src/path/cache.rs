@@ -39,8 +39,9 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// | 6 | sum over those before |
 /// | 7 | rules 0 and 1 |
 /// | 8 | rules 2 and 3 |
-/// | 9 | sum over 6 to 8 |
-pub(crate) type Entry = [u64; 10];
+/// | 9 | rules 4 and 5 |
+/// | 10 | sum over 6 to 9 |
+pub(crate) type Entry = [u64; 11];
 
 /// A directory at a time.
 #[repr(C)]
@@ -214,8 +215,8 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
     let Some((rights, place, sum)) = key.look(entry) else { return false };
     // SAFETY: as in `look`.
     let word = |at: usize| unsafe { ptr::read_volatile(entry.add(at)) };
-    let (first, second) = (word(7), word(8));
-    if super::opaque(word(9) ^ rules_sum(sum, first, second)) != 0 {
+    let (first, second, third) = (word(7), word(8), word(9));
+    if super::opaque(word(10) ^ rules_sum(sum, first, second, third)) != 0 {
         return false;
     }
     let node = place & LOW;
@@ -227,16 +228,18 @@ pub(super) fn get(key: &mut Key, directory: Dentry, below: &mut Inherited) -> bo
         pattern | depth << 32,
         allow | first << 32,
         first >> 32 | second << 32,
-        second >> 32 | unknown << 32,
+        second >> 32 | third << 32,
+        third >> 32 | unknown << 32,
     );
     write(ptr::from_mut(below).cast(), words);
     true
 }
 
-/// Word 9 of an entry.
+/// Word 10 of an entry.
 #[inline(always)]
-fn rules_sum(sum: u64, first: u64, second: u64) -> u64 {
-    ((sum ^ first).wrapping_mul(FACTOR) ^ second).wrapping_mul(FACTOR)
+fn rules_sum(sum: u64, first: u64, second: u64, third: u64) -> u64 {
+    let sum = ((sum ^ first).wrapping_mul(FACTOR) ^ second).wrapping_mul(FACTOR);
+    (sum ^ third).wrapping_mul(FACTOR)
 }
 
 /// The lower half of a word.
@@ -265,9 +268,10 @@ pub(super) fn put(key: &Key, links: u32, below: &Inherited, plain: u32) {
     let words = read(ptr::from_ref(below).cast());
     // Without edges the node means nothing.
     let node = if words.0 >> 32 == 0 { 0 } else { words.0 & LOW };
-    let place = node | words.1 << 32 & 0xffff << 32 | words.1 >> 32 << 48 | words.4 >> 32 << 63;
+    let place = node | words.1 << 32 & 0xffff << 32 | words.1 >> 32 << 48 | words.5 >> 32 << 63;
     let rights = words.2 & 0xffff | u64::from(plain) << 16;
     let (first, second) = (words.2 >> 32 | words.3 << 32, words.3 >> 32 | words.4 << 32);
+    let third = words.4 >> 32 | words.5 << 32;
     let sum = key.sum(key.superblock, rights, place);
     // SAFETY: within the entry.
     let set = |at: usize, word: u64| unsafe { ptr::write_volatile(entry.add(at), word) };
@@ -280,12 +284,13 @@ pub(super) fn put(key: &Key, links: u32, below: &Inherited, plain: u32) {
     set(6, sum);
     set(7, first);
     set(8, second);
-    set(9, rules_sum(sum, first, second));
+    set(9, third);
+    set(10, rules_sum(sum, first, second, third));
 }
 
 /// The words of an [`Inherited`]. Spelled out everywhere: an array would be put on the stack, of which
 /// a program and all it calls have 512 bytes.
-type Words = (u64, u64, u64, u64, u64);
+type Words = (u64, u64, u64, u64, u64, u64);
 
 /// Copies what a directory passes on, word by word: left to the compiler it becomes a loop over bytes.
 #[inline(always)]
@@ -297,7 +302,7 @@ pub(super) fn copy(to: &mut Inherited, from: &Inherited) {
 fn read(from: *const u64) -> Words {
     // SAFETY: the callers pass an `Inherited`.
     let word = |at: usize| unsafe { ptr::read_volatile(from.add(at)) };
-    (word(0), word(1), word(2), word(3), word(4))
+    (word(0), word(1), word(2), word(3), word(4), word(5))
 }
 
 #[inline(always)]
@@ -309,4 +314,5 @@ fn write(to: *mut u64, words: Words) {
     set(2, words.2);
     set(3, words.3);
     set(4, words.4);
+    set(5, words.5);
 }

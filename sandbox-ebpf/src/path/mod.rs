@@ -110,7 +110,7 @@ fn close(own: &mut Rights, superblock: SuperBlock) {
     if own.allow & Access::WRITES.bits() != 0 && superblock.is_of_the_kernel() {
         own.allow &= !Access::WRITES.bits();
         // No rule says so.
-        own.rules[1] = 0;
+        (own.rules[1], own.rules[4], own.rules[5]) = (0, 0, 0);
     }
 }
 
@@ -214,7 +214,12 @@ fn from_parent(subject: &Subject, directory: Dentry, cached: &mut Key, place: &m
     let Ok(patterns) = step::unmatched(subject, place) else { return false };
     let inode = directory.inode();
     cached.name(inode.number(), inode.generation());
-    cache::put(cached, inode.links(), &place.below, step::plain_by(patterns, &place.below));
+    cache::put(
+        cached,
+        inode.links(),
+        &place.below,
+        step::plain_by(subject, patterns, &place.below),
+    );
     true
 }
 
@@ -265,11 +270,12 @@ fn walk(key: &mut LongEdgeKey, subject: &Subject, directory: Dentry, below: &mut
 #[inline(always)]
 fn rights(to: &mut Rights, from: *const Rights) {
     let (to, from) = (core::ptr::from_mut(to).cast::<u64>(), from.cast::<u64>());
-    // SAFETY: two words and a half of each.
+    // SAFETY: three words and a half of each.
     unsafe {
         to.write_volatile(from.read_volatile());
         to.add(1).write_volatile(from.add(1).read_volatile());
-        to.add(2).cast::<u32>().write_volatile(from.add(2).cast::<u32>().read_volatile());
+        to.add(2).write_volatile(from.add(2).read_volatile());
+        to.add(3).cast::<u32>().write_volatile(from.add(3).cast::<u32>().read_volatile());
     }
 }
 

@@ -4,12 +4,13 @@ use super::{classify, fold};
 use crate::kernel::vfs::copy_name;
 use crate::maps::{EDGES, LONG_EDGES, PATTERNS};
 use core::ptr;
+use sandbox_common::Access;
 use sandbox_common::decide::Place;
 use sandbox_common::event::Reason;
 use sandbox_common::fold::{FOLDED, INEXACT, NO_NODE};
 use sandbox_common::path::{EdgeKey, Inherited, LONG_NAME, LongEdgeKey, SHORT_NAME};
 use sandbox_common::pattern::{CELLS, OVERLAYS, Overlay, Patterns};
-use sandbox_common::subject::Subject;
+use sandbox_common::subject::{NOTES_WRITES, Subject};
 
 /// Whether names matter beneath a place.
 #[inline(always)]
@@ -114,25 +115,30 @@ fn after_unmatched(patterns: &Patterns, below: &Inherited) -> u16 {
 #[inline(never)]
 pub(super) fn plain(subject: &Subject, below: &Inherited) -> u32 {
     if below.pattern == 0 {
-        return below.rights.allow;
+        return quick(subject, below.rights.allow);
     }
     let Some(patterns) = patterns(subject.patterns) else { return 0 };
-    plain_by(Some(patterns), below)
+    plain_by(subject, Some(patterns), below)
+}
+
+/// What the quick look may allow: nothing that is to be noted.
+#[inline(always)]
+fn quick(subject: &Subject, allow: u32) -> u32 {
+    if subject.permits & NOTES_WRITES != 0 { allow & !Access::WRITES.bits() } else { allow }
 }
 
 /// The same where the patterns are at hand; none where they do not matter.
 #[inline(always)]
-pub(super) fn plain_by(patterns: Option<&Patterns>, below: &Inherited) -> u32 {
-    let allow = below.rights.allow;
-    let Some(patterns) = patterns else { return allow };
+pub(super) fn plain_by(subject: &Subject, patterns: Option<&Patterns>, below: &Inherited) -> u32 {
+    let mut allow = below.rights.allow;
     // The dead state is 0, and its row is empty.
-    match after_unmatched(patterns, below) {
-        0 => allow,
-        next => {
-            let own = &overlay(patterns, next).own;
-            allow & !own.mask | own.allow
-        }
+    if let Some(patterns) = patterns
+        && let next @ 1.. = after_unmatched(patterns, below)
+    {
+        let own = &overlay(patterns, next).own;
+        allow = allow & !own.mask | own.allow;
     }
+    quick(subject, allow)
 }
 
 /// Whether patterns guard what would lie beneath an object: see [`Overlay::guards`]. Where they cannot be read,

@@ -9,7 +9,7 @@ use crate::kernel::features::HookFact;
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::canary;
 use crate::session::cgroup::{Cgroup, CgroupTree};
-use crate::session::guard::Watch;
+use crate::session::guard::{Guard, Watch};
 use crate::session::live::LiveOf;
 use crate::session::mounts::{Follower, Plan};
 use crate::session::resources::Enforced;
@@ -50,7 +50,9 @@ impl Kernel for Bpf {
         let mut share = self.share(&name)?;
         match self.fill(&mut share, cgroup, pins) {
             Ok((ring, watch, resolver)) => {
-                Ok(Enforced { guard: Box::new(share), source: Box::new(ring), watch, resolver })
+                let mut guard: Box<dyn Guard> = Box::new(share);
+                let notes = guard.new_notes();
+                Ok(Enforced { guard, source: Box::new(ring), notes, watch, resolver })
             }
             Err(RunError::Enforce { message, help }) => {
                 let left = self.give_back(share).err();

@@ -82,6 +82,10 @@ enum GrantAccess {
     Read,
     /// Every way to change files and names
     Write,
+    /// Deleting and renaming alone
+    Delete,
+    /// Changing mode, owner, times and extended attributes alone
+    Attributes,
     /// Connecting and sending
     Connect,
     /// Running a program that the policy asks about first
@@ -195,6 +199,8 @@ fn rule(access: GrantAccess, what: &str) -> Result<(&'static str, String), Failu
         }
         GrantAccess::Read => "files.read.allow",
         GrantAccess::Write => "files.write.allow",
+        GrantAccess::Delete => "files.delete.allow",
+        GrantAccess::Attributes => "files.attributes.allow",
         GrantAccess::Connect => "network.unix.allow",
     };
     if what.is_empty() {
@@ -224,6 +230,8 @@ mod tests {
             (GrantAccess::Read, "/a/[b]*", "files.read.allow", r"/a/\[b\]\*"),
             (GrantAccess::Write, "~/x {y}", "files.write.allow", r"~/x \{y\}"),
             (GrantAccess::Write, "${WORKSPACE}", "files.write.allow", "${WORKSPACE}"),
+            (GrantAccess::Delete, "/a", "files.delete.allow", "/a"),
+            (GrantAccess::Attributes, "/a", "files.attributes.allow", "/a"),
             (GrantAccess::Connect, "10.0.0.1:80/tcp", "network.allow", "10.0.0.1:80/tcp"),
             (GrantAccess::Connect, "[::1]:80", "network.allow", "[::1]:80"),
             (GrantAccess::Connect, "api.example.com:443", "network.allow", "api.example.com:443"),

@@ -7,6 +7,7 @@
 use super::engines::{self, Aside};
 use super::events::Ring;
 use super::load::{CGROUP_HOOKS, RECEIVING};
+use super::notes::{self, Notes};
 use super::{Engine, EngineError, sweep};
 use crate::policy::compiled::CompiledPolicy;
 use crate::session::state::Held;
@@ -71,6 +72,8 @@ pub struct Share {
     pub(super) policy: Option<CompiledPolicy>,
     /// Whether a slot that is not in force may hold something.
     pub(super) left: bool,
+    /// Its notes.
+    pub(super) notes: Notes,
 }
 
 impl Engine {
@@ -100,6 +103,7 @@ impl Engine {
             slot: number,
             policy: None,
             left: false,
+            notes: Notes::default(),
         })
     }
 
@@ -140,6 +144,7 @@ impl Engine {
             slot: if claimed.slots[0] == 0 { number } else { claimed.slots[0] },
             policy: None,
             left: true,
+            notes: Notes::default(),
         }))
     }
 
@@ -176,8 +181,10 @@ impl Engine {
             self.renew(held)?;
             sweep::cgroup(&mut self.maps, cgroup)?;
         }
-        gone("RINGS", self.maps.rings.remove(&number))?;
-        gone("LOST", self.maps.lost.remove(&number))?;
+        for ring in [number, notes::ring(number)] {
+            gone("RINGS", self.maps.rings.remove(&ring))?;
+            gone("LOST", self.maps.lost.remove(&ring))?;
+        }
         gone("RESOLVERS", self.maps.resolvers.remove(&number))?;
         sweep::names(&mut self.maps, number)?;
         sweep::counts(&mut self.maps, number)?;
@@ -268,15 +275,20 @@ impl Share {
 
     /// Makes the ring of its denials, once. Readable (epoll) when records wait.
     pub fn ring(&mut self) -> Result<Ring, EngineError> {
+        self.ring_at(self.number, "DENIALS")
+    }
+
+    /// Makes a ring of this name, and the count of what it loses.
+    pub(super) fn ring_at(&mut self, number: u32, name: &'static str) -> Result<Ring, EngineError> {
         let cpus = nr_cpus().map_err(|(_, error)| EngineError::Cpus(error))?;
         let none = PerCpuValues::try_from(vec![0; cpus]).map_err(EngineError::Cpus)?;
         let maps = &mut self.engine.maps;
-        maps.lost.insert(self.number, none, NOT_YET).map_err(EngineError::map("LOST"))?;
+        maps.lost.insert(number, none, NOT_YET).map_err(EngineError::map("LOST"))?;
         let kind = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
         let shape = aya_obj::Map::new_from_params(kind, 0, 0, RING_BYTES, 0);
-        let ring = MapData::create(shape, "DENIALS", None).map_err(EngineError::map("DENIALS"))?;
-        maps.rings.insert(self.number, &ring, NOT_YET).map_err(EngineError::map("RINGS"))?;
-        Ring::of(ring)
+        let ring = MapData::create(shape, name, None).map_err(EngineError::map(name))?;
+        maps.rings.insert(number, &ring, NOT_YET).map_err(EngineError::map("RINGS"))?;
+        Ring::of(ring, name)
     }
 
     /// See [`Engine::label`].
@@ -310,6 +322,7 @@ impl Share {
     pub fn publish(&mut self, mut policy: CompiledPolicy) -> Result<u32, EngineError> {
         let patterns = self.engine.publish(self.number, &mut policy)?;
         self.count(&policy)?;
+        self.note_by(&policy)?;
         self.policy = Some(policy);
         Ok(patterns)
     }

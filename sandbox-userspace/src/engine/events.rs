@@ -3,13 +3,14 @@
 use super::EngineError;
 use aya::maps::{Map, MapData, RingBuf};
 use sandbox_common::event::{
-    Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, ServerPayload, VERSION,
+    Header, Kind, MovedPayload, NetPayload, PathPayload, ProcessPayload, Reason, ServerPayload,
+    VERSION,
 };
 use sandbox_common::net::AbstractName;
 use std::os::fd::{AsRawFd, RawFd};
 use zerocopy::FromBytes;
 
-/// A session's ring of denials, to be wrapped in `tokio::io::unix::AsyncFd`.
+/// A session's ring of denials, or that of its notes, to be wrapped in `tokio::io::unix::AsyncFd`.
 pub struct Ring(RingBuf<MapData>);
 
 impl AsRawFd for Ring {
@@ -19,11 +20,11 @@ impl AsRawFd for Ring {
 }
 
 impl Ring {
-    pub(super) fn of(ring: MapData) -> Result<Self, EngineError> {
+    pub(super) fn of(ring: MapData, name: &'static str) -> Result<Self, EngineError> {
         Map::from_map_data(ring)
             .and_then(RingBuf::try_from)
             .map(Self)
-            .map_err(EngineError::map("DENIALS"))
+            .map_err(EngineError::map(name))
     }
 
     /// The next record that waits. A record that cannot be decoded is an error, and the next call
@@ -176,6 +177,11 @@ impl Record {
             | Self::Server { header, .. }
             | Self::Task { header } => header,
         }
+    }
+
+    /// Whether it tells of something that was allowed.
+    pub fn is_note(&self) -> bool {
+        self.header().reason == Reason::Allowed as u8
     }
 }
 

@@ -48,6 +48,7 @@ pub const LSM_HOOKS: &[(Hook, Need)] = &[
     (Hook::FileMprotect, Need::Required),
     (Hook::FileReceive, Need::Required),
     (Hook::BprmCredsForExec, Need::Required),
+    (Hook::BprmCheckSecurity, Need::Required),
     (Hook::TaskAlloc, Need::Required),
     (Hook::SocketCreate, Need::Required),
     (Hook::SocketConnect, Need::Required),

@@ -12,6 +12,7 @@ mod load;
 mod maps;
 pub(crate) mod modify_return;
 mod names;
+mod notes;
 mod publish;
 mod replace;
 mod sweep;

@@ -98,6 +98,7 @@ fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> EngineError
 pub(crate) fn function(hook: Hook) -> String {
     match hook {
         Hook::UsernsCreate => "security_create_user_ns".into(),
+        Hook::BprmCheckSecurity => "security_bprm_check".into(),
         Hook::Settime => "security_settime64".into(),
         _ => format!("security_{}", hook.name()),
     }

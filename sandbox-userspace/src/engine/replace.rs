@@ -35,7 +35,8 @@ impl Share {
         let hold = || registry.hold().map_err(EngineError::Lock);
         let slot = self.take_slot(&hold()?)?;
         let patterns = self.engine.publish(slot, &mut new)?;
-        let switched = self.count(&new).and_then(|()| hold()).and_then(|held| {
+        let prepared = self.count(&new).and_then(|()| self.note_by(&new));
+        let switched = prepared.and_then(|()| hold()).and_then(|held| {
             if !usable() {
                 return Ok(false);
             }

@@ -108,7 +108,7 @@ fn wanted(event: &Value) -> Vec<(&'static str, What)> {
             }
             let lists: [(&'static str, &[&str]); 4] = [
                 ("files.read.allow", &["read"]),
-                ("files.write.allow", &["write", "create", "remove", "attributes"]),
+                ("files.write.allow", &["write", "create", "delete", "attributes"]),
                 ("files.exec.allow", &["execute"]),
                 ("network.unix.allow", &["connect"]),
             ];

@@ -126,10 +126,12 @@ impl Guard {
         let mut closed: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
         for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             if let Some(path) = to_path(&rule.path).to_str() {
-                closed.entry(rule.kind).or_default().push(path.to_owned());
+                for kind in Kind::of(rule.access) {
+                    closed.entry(kind).or_default().push(path.to_owned());
+                }
             }
         }
-        let secrets = |rule: &&Placed| rule.kind == Kind::Read && rule.tail.is_empty();
+        let secrets = |rule: &&Placed| rule.speaks_of(Kind::Read) && rule.tail.is_empty();
         let secret = placed.iter().filter(secrets).cloned().collect();
         Ok(Self { placed, secret, places: closed })
     }

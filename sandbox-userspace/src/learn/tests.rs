@@ -301,7 +301,8 @@ proptest! {
         let spelled = guard.iter().filter(|rule| rule.tail.is_empty());
         let spelled = spelled.flat_map(|rule| {
             let place = crate::kernel::mounts::to_path(&rule.path).display().to_string();
-            [(rule.kind, format!("{place}/x")), (rule.kind, place)]
+            let kinds = Kind::of(rule.access).collect::<Vec<_>>().into_iter();
+            kinds.flat_map(move |kind| [(kind, format!("{place}/x")), (kind, place.clone())])
         });
         let patterns = ["/data/.env", "@/a/.env", "~/.cache/a/.env", "/usr/share/x/b/.env.local"]
             .map(|path| (Kind::Read, at(path))).into_iter()

@@ -32,7 +32,7 @@ pub(super) fn tries(layers: &[Tries<'_>]) -> BTreeMap<u32, Trie> {
         while let Some((place, walk)) = waiting.pop() {
             for (kind, part) in kinds_and_parts() {
                 if let Some(mark) = together(layers, dev, &place, &walk, kind, part) {
-                    joined.place(&place, kind, part, mark);
+                    joined.place(&place, kind.access(), &[part], mark);
                 }
             }
             for (name, child) in walk.children() {
@@ -82,7 +82,7 @@ fn verdict(
         Part::Own => decide::depth(rule, place),
         Part::Below => decide::matched(rule, place),
     };
-    let patterns = layer.anchored.iter().filter(|of| of.dev == dev && of.rule.kind == kind);
+    let patterns = layer.anchored.iter().filter(|of| of.dev == dev && of.rule.speaks_of(kind));
     let deepest = patterns
         .filter_map(|of| Some((depth(&of.rule)?, !of.rule.allow, std::cmp::Reverse(of.rule.id))))
         .max();
@@ -108,18 +108,31 @@ pub(super) fn patterns(layers: &[Tries<'_>], anchored: &[Anchored]) -> Patterns 
     let mut barriers = HashSet::new();
     let mut found = Patterns { anchored: Vec::new(), barriers: Vec::new(), warnings: Vec::new() };
     let (allowing, denying): (Vec<_>, Vec<_>) = anchored.iter().partition(|of| of.rule.allow);
+    // The others may close one kind and not another.
+    let allowing: Vec<Anchored> = allowing
+        .into_iter()
+        .flat_map(|of| {
+            Kind::of(of.rule.access).map(|kind| Anchored {
+                dev: of.dev,
+                rule: Placed { access: kind.access(), ..of.rule.clone() },
+            })
+        })
+        .collect();
     let keeps: Vec<Vec<Anchored>> = allowing
         .iter()
         .map(|pattern| {
             let others = layers.iter().filter(|tries| tries.layer != pattern.rule.layer);
-            keep(&others.collect::<Vec<_>>(), pattern, &mut barriers)
+            let kind = Kind::of(pattern.rule.access).next();
+            kind.map_or_else(Vec::new, |kind| {
+                keep(&others.collect::<Vec<_>>(), pattern, kind, &mut barriers)
+            })
         })
         .collect();
     // Rules that do not hold in all superblocks hold in those that are named.
     let parted: HashSet<&Placed> = allowing
         .iter()
         .zip(&keeps)
-        .filter(|(pattern, kept)| kept.as_slice() != std::slice::from_ref(**pattern))
+        .filter(|(pattern, kept)| kept.as_slice() != std::slice::from_ref(*pattern))
         .map(|(pattern, _)| &pattern.rule)
         .collect();
     let mut rules: BTreeMap<u32, (&Anchored, bool)> = BTreeMap::new();
@@ -141,21 +154,22 @@ pub(super) fn patterns(layers: &[Tries<'_>], anchored: &[Anchored]) -> Patterns 
 fn keep(
     others: &[&Tries<'_>],
     pattern: &Anchored,
+    kind: Kind,
     barriers: &mut HashSet<Barrier>,
 ) -> Vec<Anchored> {
     let Anchored { dev, rule } = pattern;
     let opens = |place: &[Vec<u8>]| {
         others.iter().all(|layer| {
             let above = match layer.by_dev.get(dev) {
-                Some(trie) => trie.verdict(place, rule.kind, Part::Below),
-                None => layer.everywhere(rule.kind),
+                Some(trie) => trie.verdict(place, kind, Part::Below),
+                None => layer.everywhere(kind),
             };
-            verdict(layer, *dev, place, rule.kind, Part::Below, above).0
+            verdict(layer, *dev, place, kind, Part::Below, above).0
         })
     };
     let mut beneath: Vec<(u16, Components, bool)> = Vec::new();
     for layer in others {
-        let said = layer.by_dev.get(dev).map(|trie| trie.said_beneath(&rule.path, rule.kind));
+        let said = layer.by_dev.get(dev).map(|trie| trie.said_beneath(&rule.path, kind));
         let said = said.into_iter().flatten();
         let reached = said.filter(|(place, _)| !residues(rule, place).is_empty());
         beneath.extend(reached.map(|(place, allow)| (layer.layer, place, allow)));
@@ -182,12 +196,7 @@ fn keep(
     }
     if !kept.is_empty() {
         let closed = beneath.into_iter().filter(|(_, _, allow)| !allow);
-        barriers.extend(closed.map(|(layer, path, _)| Barrier {
-            dev: *dev,
-            layer,
-            kind: rule.kind,
-            path,
-        }));
+        barriers.extend(closed.map(|(layer, path, _)| Barrier { dev: *dev, layer, kind, path }));
     }
     kept
 }

@@ -17,7 +17,7 @@ use super::rule::{Direction, Kind, Policy};
 use super::source::Counter;
 use super::trie::{Mark, Part};
 use super::tries::{Tries, kinds_and_parts, origins};
-use super::{abstracts, asks, ceiling, fold, server_names};
+use super::{abstracts, asks, audits, ceiling, fold, server_names};
 use crate::kernel::mounts::{Components, MountTable, to_path};
 use ipnet::IpNet;
 use sandbox_common::Access;
@@ -97,7 +97,7 @@ pub fn compile_placed(
 
     let mut compiled = CompiledPolicy {
         devices: devices(context),
-        permits: if policy.permits_namespaces() { NAMESPACES } else { 0 },
+        permits: audits::noted(policy) | if policy.permits_namespaces() { NAMESPACES } else { 0 },
         rules: rules(policy),
         roots: vec![(0, unknown)],
         ..Default::default()
@@ -148,7 +148,7 @@ fn put_former(tries: &mut Tries<'_>, former: &[Denial]) {
         match what {
             What::Place { place, kind, part, rule } if *layer == tries.layer => {
                 let mark = Mark { allow: false, rule: *rule, crossing: false };
-                tries.put(*dev, place, *kind, &[*part], mark);
+                tries.put(*dev, place, kind.access(), &[*part], mark);
             }
             What::Place { .. } => {}
             What::Pattern(_) => {
@@ -245,11 +245,13 @@ pub fn denials(policy: &Policy, placed: &[Placed], table: &MountTable) -> Vec<De
     let mut found = Vec::new();
     for rule in placed.iter().filter(|rule| !rule.allow && rule.tail.is_empty()) {
         let Some((dev, place)) = table.locate(&rule.path) else { continue };
-        found.extend(rule.scope.parts().iter().map(|part| Denial {
-            dev,
-            layer: rule.layer,
-            what: What::Place { place: place.clone(), kind: rule.kind, part: *part, rule: rule.id },
-        }));
+        for kind in Kind::of(rule.access) {
+            found.extend(rule.scope.parts().iter().map(|part| Denial {
+                dev,
+                layer: rule.layer,
+                what: What::Place { place: place.clone(), kind, part: *part, rule: rule.id },
+            }));
+        }
     }
     for layer in (0..).take(policy.ceilings.len() + 1) {
         let tries = Tries::new(policy, layer, table, placed, &anchored);

@@ -8,19 +8,30 @@ use crate::kernel::mounts::MountTable;
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
+/// The lists that random policies have.
+pub(super) const KEYS: [&str; 8] = [
+    "read.allow",
+    "read.deny",
+    "write.allow",
+    "write.deny",
+    "delete.allow",
+    "delete.deny",
+    "attributes.allow",
+    "attributes.deny",
+];
+
 fn path() -> impl Strategy<Value = String> {
     proptest::collection::vec(prop_oneof![Just("a"), Just("b"), Just("c")], 0..6)
         .prop_map(|names| names.iter().fold(BASE.to_owned(), |path, name| path + "/" + name))
 }
 
 fn rules() -> impl Strategy<Value = Vec<(usize, String, bool)>> {
-    proptest::collection::vec((0usize..4, path(), any::<bool>()), 0..14)
+    proptest::collection::vec((0..KEYS.len(), path(), any::<bool>()), 0..14)
 }
 
 fn policy_text(rules: &[(usize, String, bool)]) -> String {
     let mut text = "version = 1\n[files]\n".to_owned();
-    for (index, key) in ["read.allow", "read.deny", "write.allow", "write.deny"].iter().enumerate()
-    {
+    for (index, key) in KEYS.iter().enumerate() {
         let list: Vec<String> = rules
             .iter()
             .filter(|(list, ..)| *list == index)
@@ -123,7 +134,7 @@ proptest! {
                 let said = decide::path(&placed, policy.defaults, kind, &at(path));
                 let named = placed.iter().any(|rule| {
                     let at = table.locate(&rule.path);
-                    rule.allow && rule.kind == kind
+                    rule.allow && rule.speaks_of(kind)
                         && at.is_some_and(|(_, at)| place.starts_with(&at))
                 });
                 prop_assert!(

@@ -405,6 +405,16 @@ fn the_examples_of_the_reference_are_policies() {
     assert_eq!(sandbox.of("@/w/.git/config"), (YES, -3));
     assert_eq!(sandbox.of("@/w/.git/refs/heads/x"), (YES, 2));
 
+    let finer = next();
+    let sandbox = compiled(finer.split_once("[files]\n").unwrap().1, ONE);
+    let may = |kind, path: &str| decision(sandbox.rights(path), kind).allow;
+    assert!(may(Kind::Delete, "@/w/x") && may(Kind::Attributes, "@/w/x"));
+    assert!(may(Kind::Write, "@/w/records/x") && may(Kind::Attributes, "@/w/records/x"));
+    assert!(!may(Kind::Delete, "@/w/records/x") && !may(Kind::Attributes, "@/w/a/x.sh"));
+    assert!(may(Kind::Write, "@/w/a/x.sh") && may(Kind::Delete, "@/w/a/x.sh"));
+    let cached = "/var/cache/my-tool/x";
+    assert!(may(Kind::Delete, cached) && !may(Kind::Write, cached));
+
     let listed = next();
     let sandbox = compiled(listed.split_once("[files]\n").unwrap().1, ONE);
     let read = |path: &str| decision(sandbox.rights(path), Kind::Read).allow;
@@ -420,11 +430,12 @@ fn the_examples_of_the_reference_are_policies() {
     assert_eq!(tls.counting().count(), 1);
 
     let unix = load_text("policy.md", next()).unwrap();
-    let named = unix.files.iter().filter(|rule| rule.kind == Kind::Connect && rule.allow);
+    let named = unix.files.iter().filter(|rule| rule.access == Access::CONNECT && rule.allow);
     assert_eq!(named.count(), 3);
 
     assert_eq!(load_text("policy.md", next()).unwrap().variables.len(), usual_variables() + 3);
     assert_eq!(load_text("policy.md", next()).unwrap().asks.len(), 5);
+    assert_eq!(load_text("policy.md", next()).unwrap().audits.len(), 2);
 
     let usual = load_text("policy.md", "version = 1\nextends = ['default']\n".to_owned()).unwrap();
     assert!(load_text("policy.md", next()).unwrap().files.len() < usual.files.len());

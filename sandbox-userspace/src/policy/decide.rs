@@ -7,6 +7,7 @@ use super::rule::{
     Defaults, Direction, Kind, NamePattern, NameRule, NetRule, Policy, Protocol, Scope, Step,
 };
 use ipnet::IpNet;
+use sandbox_common::Access;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -82,7 +83,7 @@ fn deepest(
     for rule in rules {
         let layer = usize::from(rule.layer);
         best.resize(best.len().max(layer + 1), None);
-        if rule.kind != kind || stops(rule) {
+        if !rule.speaks_of(kind) || stops(rule) {
             continue;
         }
         let Some(depth) = depth(rule, path) else { continue };
@@ -303,7 +304,7 @@ impl AbstractRules {
         let layers = [policy].into_iter().chain(&policy.ceilings).zip(0..);
         let layer = |(policy, layer): (&Policy, u16)| {
             let mut said: BTreeMap<Vec<u8>, Decision> = BTreeMap::new();
-            for rule in policy.files.iter().filter(|rule| rule.kind == Kind::Connect) {
+            for rule in policy.files.iter().filter(|rule| rule.access == Access::CONNECT) {
                 let of_service = rule.service.map(|service| {
                     let by_variables = by_variables(layer, rule.allow);
                     context.surroundings.sockets(service, by_variables).names

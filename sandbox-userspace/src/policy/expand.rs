@@ -6,6 +6,7 @@ use super::rule::{Base, FileRule, Kind, Pattern, Policy, Scope, Step};
 use super::services::Surroundings;
 use super::worktree;
 use crate::kernel::mounts::{Components, to_components, to_path};
+use sandbox_common::Access;
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,8 @@ pub struct Placed {
     pub id: u32,
     /// Whose rule it is: 0 the policy's own, else the number of the ceiling, from 1.
     pub layer: u16,
-    /// The accesses it speaks of.
-    pub kind: Kind,
+    /// The accesses it speaks of, see [`FileRule::access`].
+    pub access: Access,
     /// Its verdict.
     pub allow: bool,
     /// The place: absolute, symbolic links resolved.
@@ -83,12 +84,17 @@ pub fn expand(policy: &Policy, context: &Context) -> Result<Vec<Placed>, PolicyE
 }
 
 impl Placed {
+    /// Whether it speaks of a kind.
+    pub const fn speaks_of(&self, kind: Kind) -> bool {
+        self.access.intersects(kind.access())
+    }
+
     /// A ceiling allows nothing of a kind but what its rules name.
     fn default_of(layer: u16, kind: Kind) -> Self {
         Self {
             id: 0,
             layer,
-            kind,
+            access: kind.access(),
             allow: false,
             path: Components::new(),
             tail: Vec::new(),
@@ -138,7 +144,7 @@ impl<'a> Machine<'a> {
             let of = |path| Placed {
                 id: rule.origin.id,
                 layer: 0,
-                kind: rule.kind,
+                access: rule.access,
                 allow: rule.allow,
                 path,
                 tail: pattern.tail.clone(),

@@ -68,6 +68,44 @@ fn an_answer_names_the_rule_and_what_would_turn_it() {
 }
 
 #[test]
+fn deleting_and_attributes_are_explained_apart_from_writing() {
+    let policy = policy(
+        "[files]\nwrite.allow = ['/w']\nwrite.deny = ['/w/c']\ndelete.deny = ['/w/r/**']\n\
+         delete.allow = ['/c']\nattributes.deny = ['/w/**/*.sh']\n",
+    );
+    let deny = explained(&policy, Kind::Delete, "/w/r/x");
+    assert_eq!((deny.allow, deny.rule.unwrap().key), (false, "files.delete.deny"));
+    assert_eq!(deny.change, add("files.delete.allow", "/w/r/x"));
+    let open = explained(&policy, Kind::Write, "/w/r/x");
+    assert_eq!((open.allow, open.rule.unwrap().key), (true, "files.write.allow"));
+    let cached = explained(&policy, Kind::Delete, "/c/x");
+    assert_eq!((cached.allow, cached.rule.unwrap().key), (true, "files.delete.allow"));
+    assert!(!explained(&policy, Kind::Write, "/c/x").allow);
+    let script = explained(&policy, Kind::Attributes, "/w/a/x.sh");
+    assert_eq!((script.allow, script.rule.unwrap().key), (false, "files.attributes.deny"));
+    assert_eq!(script.change, add("files.attributes.allow", "/w/a/x.sh"));
+    // A rule about writing is about all of it.
+    for kind in [Kind::Write, Kind::Delete, Kind::Attributes] {
+        let closed = explained(&policy, kind, "/w/c/x");
+        assert_eq!((closed.allow, closed.rule.unwrap().key), (false, "files.write.deny"));
+    }
+}
+
+#[test]
+fn a_ceiling_leaves_of_deleting_what_its_lists_name() {
+    let own = "[files]\nwrite.allow = ['/w', '/c']\n";
+    let of = |ceiling: &str, kind, path: &str| {
+        explained(&limited(own, "managed", ceiling), kind, path).allow
+    };
+    let kept = "[files]\ndelete.allow = ['/w/t']\n";
+    assert!(of(kept, Kind::Write, "/w/x") && of(kept, Kind::Attributes, "/w/x"));
+    assert!(of(kept, Kind::Delete, "/w/t/x") && !of(kept, Kind::Delete, "/w/x"));
+    let both = "[files]\nwrite.allow = ['/w']\ndelete.allow = ['/c']\n";
+    assert!(of(both, Kind::Delete, "/w/x") && of(both, Kind::Delete, "/c/x"));
+    assert!(!of(both, Kind::Write, "/c/x") && !of(both, Kind::Attributes, "/c/x"));
+}
+
+#[test]
 fn a_layer_above_is_named_and_nothing_is_promised() {
     let own =
         "[files]\nread.deny = ['/s/x']\nwrite.allow = ['/w']\n[network]\nallow = ['10.0.0.0/8']\n";

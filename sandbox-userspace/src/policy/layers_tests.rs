@@ -1,5 +1,6 @@
 //! No layer widens another one.
 
+use super::compile_properties::KEYS;
 use super::compile_tests::{BASE, at, context, decision, mounted, table, walker};
 use super::diagnostic::PolicyError;
 use super::expand::{Placed, expand};
@@ -141,14 +142,13 @@ fn text(patterns: bool) -> impl Strategy<Value = String> {
         let text = format!("/{}{end}", parts.join("/"));
         super::check::path::parse(&text).is_ok().then_some(text)
     });
-    let keys = vec!["read.allow", "read.deny", "write.allow", "write.deny"];
-    let rule = (proptest::sample::select(keys), path);
+    let rule = (proptest::sample::select(KEYS.to_vec()), path);
     (proptest::collection::vec(rule, 0..7), any::<bool>()).prop_map(|(rules, closed)| {
         let mut text = String::from("[files]\n");
         if closed {
             text.push_str("read.default = 'deny'\n");
         }
-        for key in ["read.allow", "read.deny", "write.allow", "write.deny"] {
+        for key in KEYS {
             let list: Vec<&String> =
                 rules.iter().filter(|(of, _)| *of == key).map(|(_, path)| path).collect();
             if !list.is_empty() {

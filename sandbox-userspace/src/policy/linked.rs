@@ -13,6 +13,7 @@ use crate::kernel::mounts::{Components, MountTable, to_path};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
+use sandbox_common::Access;
 use sandbox_common::path::{Linked, Rights};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,8 +103,9 @@ pub fn find(placed: &[Placed], defaults: Defaults, table: &MountTable, entries: 
     // Nor is a default searched.
     let denying = || placed.iter().filter(|rule| !rule.allow && !rule.everywhere && rule.id != 0);
     for pattern in [false, true] {
-        for kind in [Kind::Read, Kind::Write, Kind::Execute] {
-            let of = |rule: &&Placed| rule.kind == kind && rule.tail.is_empty() != pattern;
+        // Deleting is about a name, not about the file.
+        for access in [Access::READ, Access::WRITES, Access::EXECUTE, Access::ATTRIBUTES] {
+            let of = |rule: &&Placed| rule.access == access && rule.tail.is_empty() != pattern;
             for rule in denying().filter(of) {
                 if !search.tree(rule.path.clone()) {
                     return search.end();
@@ -217,7 +219,7 @@ fn rights(
         let Decision { allow, rule } = decide::path_across(placed, defaults, kind, path, points);
         rights.allow |= if allow { kind.access().bits() } else { 0 };
         rights.rules[kind as usize] = rule;
-        closed |= !allow && rule != 0;
+        closed |= !allow && rule != 0 && kind != Kind::Delete;
     }
     closed.then_some(rights)
 }
@@ -244,7 +246,6 @@ mod tests {
     use super::*;
     use crate::policy::expand::{self, Context};
     use crate::policy::load_text;
-    use sandbox_common::Access;
     use std::fs;
     use std::path::Path;
 

@@ -2,6 +2,7 @@
 
 mod abstracts;
 pub mod asks;
+pub mod audits;
 mod ceiling;
 pub mod check;
 mod compile;

@@ -2,16 +2,17 @@
 
 mod reader;
 
+use super::audits::{self, AuditRule};
 use super::check::words::Words;
 use super::check::{self, Problem};
 use super::diagnostic::{Diagnostic, PolicyError, checked};
 use super::limits;
 use super::rule::{
-    AskRule, Direction, FileRule, Host, Kind, NameRule, NetRule, Origin, Policy, Sockets,
-    VariableRule,
+    AskRule, Direction, FileRule, Host, NameRule, NetRule, Origin, Policy, Sockets, VariableRule,
 };
 use super::source::{Place, Source};
 use reader::{Reader, document, find};
+use sandbox_common::Access;
 use sandbox_common::path::RULES;
 use sandbox_common::subject::Mode;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 const VERSION: &str = "1";
 
 /// The keys of each table; tables are named by their own dotted key, the document by "".
-pub(super) const KEYS: [(&str, &[&str]); 10] = [
+pub(super) const KEYS: [(&str, &[&str]); 12] = [
     (
         "",
         &[
@@ -28,6 +29,7 @@ pub(super) const KEYS: [(&str, &[&str]); 10] = [
             "extends",
             "except",
             "mode",
+            "audit",
             "files",
             "network",
             "environment",
@@ -35,9 +37,11 @@ pub(super) const KEYS: [(&str, &[&str]); 10] = [
             "limits",
         ],
     ),
-    ("files", &["read", "write", "exec"]),
+    ("files", &["read", "write", "delete", "attributes", "exec"]),
     ("files.read", &["default", "allow", "deny"]),
     ("files.write", &["allow", "deny"]),
+    ("files.delete", &["allow", "deny"]),
+    ("files.attributes", &["allow", "deny"]),
     ("files.exec", &["default", "allow", "deny", "ask"]),
     ("network", &["allow", "deny", "listen", "resolvers", "unix"]),
     ("network.unix", &["allow", "deny"]),
@@ -206,9 +210,9 @@ impl Layers {
         self.policy.numbered = id;
         let fail = |problem: Problem| place.error(problem.message, problem.help);
         match key {
-            RuleKey::Files(key, kind, allow) => {
-                let sockets = match kind {
-                    Kind::Connect => check::unix::parse(&text),
+            RuleKey::Files(key, access, allow) => {
+                let sockets = match access {
+                    Access::CONNECT => check::unix::parse(&text),
                     _ => check::path::parse(&text).map(Sockets::Paths),
                 };
                 let (patterns, abstract_name, service) = match sockets.map_err(fail)? {
@@ -217,7 +221,7 @@ impl Layers {
                     Sockets::Service(service) => (Vec::new(), None, Some(service)),
                 };
                 let origin = Origin { id, key, text, place };
-                let rule = FileRule { origin, kind, allow, patterns, abstract_name, service };
+                let rule = FileRule { origin, access, allow, patterns, abstract_name, service };
                 self.policy.files.push(rule);
             }
             RuleKey::Network(key, direction, allow) => {
@@ -255,6 +259,11 @@ impl Layers {
                 let origin = Origin { id, key, text, place };
                 self.policy.asks.push(AskRule { origin, words, granted: false });
             }
+            RuleKey::Audit(key) => {
+                let class = audits::parse(&text).map_err(fail)?;
+                let origin = Origin { id, key, text, place };
+                self.policy.audits.push(AuditRule { origin, class });
+            }
             RuleKey::Variable(key, allow) => {
                 let name = check::variable::parse(&text).map_err(fail)?;
                 let origin = Origin { id, key, text, place };
@@ -272,26 +281,32 @@ impl Layers {
 /// The list that a rule stands in.
 #[derive(Clone, Copy)]
 enum RuleKey {
-    Files(&'static str, Kind, bool),
+    Files(&'static str, Access, bool),
     Ask(&'static str),
     Network(&'static str, Direction, bool),
     Variable(&'static str, bool),
+    Audit(&'static str),
 }
 
 /// The lists of rules.
-const LISTS: [RuleKey; 14] = [
-    RuleKey::Files("files.read.allow", Kind::Read, true),
-    RuleKey::Files("files.read.deny", Kind::Read, false),
-    RuleKey::Files("files.write.allow", Kind::Write, true),
-    RuleKey::Files("files.write.deny", Kind::Write, false),
-    RuleKey::Files("files.exec.allow", Kind::Execute, true),
-    RuleKey::Files("files.exec.deny", Kind::Execute, false),
+const LISTS: [RuleKey; 19] = [
+    RuleKey::Audit(audits::KEY),
+    RuleKey::Files("files.read.allow", Access::READ, true),
+    RuleKey::Files("files.read.deny", Access::READ, false),
+    RuleKey::Files("files.write.allow", Access::WRITES, true),
+    RuleKey::Files("files.write.deny", Access::WRITES, false),
+    RuleKey::Files("files.delete.allow", Access::DELETE, true),
+    RuleKey::Files("files.delete.deny", Access::DELETE, false),
+    RuleKey::Files("files.attributes.allow", Access::ATTRIBUTES, true),
+    RuleKey::Files("files.attributes.deny", Access::ATTRIBUTES, false),
+    RuleKey::Files("files.exec.allow", Access::EXECUTE, true),
+    RuleKey::Files("files.exec.deny", Access::EXECUTE, false),
     RuleKey::Ask("files.exec.ask"),
     RuleKey::Network("network.allow", Direction::Out, true),
     RuleKey::Network("network.deny", Direction::Out, false),
     RuleKey::Network("network.listen", Direction::In, true),
-    RuleKey::Files("network.unix.allow", Kind::Connect, true),
-    RuleKey::Files("network.unix.deny", Kind::Connect, false),
+    RuleKey::Files("network.unix.allow", Access::CONNECT, true),
+    RuleKey::Files("network.unix.deny", Access::CONNECT, false),
     RuleKey::Variable("environment.allow", true),
     RuleKey::Variable("environment.deny", false),
 ];
@@ -312,6 +327,7 @@ impl RuleKey {
         match self {
             Self::Files(name, ..)
             | Self::Ask(name)
+            | Self::Audit(name)
             | Self::Network(name, ..)
             | Self::Variable(name, _) => name,
         }

@@ -5,6 +5,7 @@ use super::rule::{Kind, Policy};
 use super::{Context, decide, expand, load, load_text};
 use crate::kernel::mounts::to_components;
 use proptest::prelude::*;
+use sandbox_common::Access;
 use std::path::Path;
 
 fn read(text: &str) -> Result<Policy, PolicyError> {
@@ -68,7 +69,7 @@ const CASES: &[Case] = &[
         "version = 1\n[budgets]\n",
         (2, 2, 7),
         "unknown key `budgets`",
-        "known keys here: `version`, `extends`, `except`, `mode`, `files`, `network`, `environment`",
+        "known keys here: `version`, `extends`, `except`, `mode`, `audit`, `files`, `network`, `environment`",
     ),
     (
         "version = 1\nnetwork = { dney = [] }",
@@ -478,7 +479,7 @@ fn the_caches_leave_programs_and_configuration_closed() {
         let covered = texts.iter().any(|text| Path::new(place).starts_with(text));
         assert_eq!(covered, open, "{place}");
     }
-    assert!(policy.files.iter().all(|rule| rule.allow && rule.kind == Kind::Write));
+    assert!(policy.files.iter().all(|rule| rule.allow && rule.access == Access::WRITES));
 }
 
 #[test]
@@ -504,7 +505,7 @@ fn json_says_the_same() {
         let kinds: Vec<_> = policy
             .files
             .iter()
-            .map(|rule| (rule.kind, rule.allow, rule.patterns.clone()))
+            .map(|rule| (rule.access, rule.allow, rule.patterns.clone()))
             .collect();
         (origins, kinds, policy.defaults, policy.mode, policy.secrets)
     };

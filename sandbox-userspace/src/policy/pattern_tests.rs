@@ -1,5 +1,6 @@
 //! Patterns, walked as the kernel walks them, against the meaning of the rules.
 
+use super::compile_properties::KEYS;
 use super::compile_tests::{BASE, ONE, at, compiled, context, decision, mounted, table, walker};
 use super::decide;
 use super::expand::{Placed, expand};
@@ -9,6 +10,7 @@ use super::rule::{Kind, Step};
 use super::{compile, load_text};
 use crate::kernel::mounts::{Components, MountTable};
 use proptest::prelude::*;
+use sandbox_common::decide::{Moved, renaming};
 use sandbox_common::pattern::Endings;
 use std::fmt::Write as _;
 
@@ -259,15 +261,14 @@ fn pattern() -> impl Strategy<Value = String> {
 }
 
 fn rules(denials: bool) -> impl Strategy<Value = String> {
-    let rule = (0usize..8, prop_oneof![2 => pattern(), 1 => path()]);
+    let rule = (0usize..12, prop_oneof![2 => pattern(), 1 => path()]);
     let defaults = (any::<bool>(), any::<bool>());
     (proptest::collection::vec(rule, 0..9), defaults).prop_map(move |(rules, (read, execute))| {
         let mut text = "version = 1\n[files]\n".to_owned();
         for (kind, allow) in [("read", read), ("exec", execute)] {
             writeln!(text, "{kind}.default = '{}'", if allow { "allow" } else { "deny" }).unwrap();
         }
-        let keys =
-            ["read.allow", "read.deny", "write.allow", "write.deny", "exec.allow", "exec.deny"];
+        let keys = [&KEYS[..], &["exec.allow", "exec.deny"]].concat();
         let unix = ["unix.allow", "unix.deny"];
         for (index, key) in keys.iter().chain(&unix).enumerate() {
             if index == keys.len() {
@@ -347,7 +348,7 @@ proptest! {
         let anchored = anchor(&placed, &table, []).0;
         let walker = walker(&compiled);
         let opens = |rule: &Placed, kind: Kind, place: &Components| {
-            rule.allow && rule.kind == kind && decide::depth(rule, place).is_some()
+            rule.allow && rule.speaks_of(kind) && decide::depth(rule, place).is_some()
         };
         for path in &paths {
             let (dev, place) = table.locate(&at(path)).unwrap();
@@ -356,7 +357,7 @@ proptest! {
                 let said = decide::path(&placed, policy.defaults, kind, &at(path));
                 let spelled = placed.iter().any(|rule| {
                     let at = table.locate(&rule.path);
-                    rule.tail.is_empty() && rule.allow && rule.kind == kind
+                    rule.tail.is_empty() && rule.allow && rule.speaks_of(kind)
                         && at.is_some_and(|(_, at)| place.starts_with(&at))
                 });
                 let matched = anchored.iter().any(|found| {
@@ -470,4 +471,23 @@ fn the_reference_knows_that_what_allows_stops_at_mount_points() {
     assert!(!allow("v/m/a.pub", &[&elsewhere, &point]));
     assert!(allow("v/a.pub", &[&point]));
     assert!(!allow("v/m/d/x", &[&point]));
+}
+
+/// Deleting is opened by a pattern where a place closes it.
+#[test]
+fn what_a_pattern_lets_go_is_renamed() {
+    let sandbox = compiled(
+        "write.allow = ['@/w/**']\ndelete.deny = ['@/w']\ndelete.allow = ['@/w/**/*.pem']",
+        ONE,
+    );
+    let place = |path: &str| {
+        let (dev, names) = table(ONE).locate(&at(&path.replace('@', BASE))).unwrap();
+        walker(&sandbox.policy).place(dev, &names, false).unwrap()
+    };
+    let (pem, secret) = (place("@/w/x.pem"), place("@/w/secret"));
+    let other = (Moved::Other, Moved::Other);
+    let (gone, _) = renaming(&pem, &secret, other, false, false);
+    assert!(gone.allowed(), "{gone:?} {pem:?} {secret:?}");
+    let (kept, is_new) = renaming(&secret, &pem, other, false, false);
+    assert_eq!((kept.rule, is_new), (2, false));
 }

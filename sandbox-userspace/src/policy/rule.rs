@@ -1,5 +1,6 @@
 //! The rules of a policy, as written: typed, checked, not yet tied to a machine.
 
+use super::audits::{self, AuditRule};
 use super::check::program::Words;
 use super::glob::Glob;
 use super::layers::MANAGED_LAYER;
@@ -23,6 +24,8 @@ pub struct Policy {
     pub files: Vec<FileRule>,
     /// Rules of `files.exec.ask`, and what was granted of them.
     pub asks: Vec<AskRule>,
+    /// Entries of `audit`.
+    pub audits: Vec<AuditRule>,
     /// Rules of `[network]` about addresses.
     pub network: Vec<NetRule>,
     /// Rules of `[network]` about names.
@@ -56,6 +59,7 @@ impl Default for Policy {
         Self {
             files: Vec::new(),
             asks: Vec::new(),
+            audits: Vec::new(),
             network: Vec::new(),
             names: Vec::new(),
             resolvers: Vec::new(),
@@ -87,7 +91,8 @@ impl Policy {
             let names = layer.names.iter().map(|rule| &rule.origin);
             let asks = layer.asks.iter().map(|rule| &rule.origin);
             let variables = layer.variables.iter().map(|rule| &rule.origin);
-            files.chain(asks).chain(network).chain(names).chain(variables)
+            let audits = layer.audits.iter().map(|rule| &rule.origin);
+            files.chain(asks).chain(network).chain(names).chain(variables).chain(audits)
         })
     }
 
@@ -135,8 +140,14 @@ impl Policy {
             Kind::Read => self.defaults.read,
             Kind::Execute => self.defaults.execute,
             Kind::Write => !self.said.contains("files.write.allow"),
+            Kind::Delete => !self.says_any(["files.write.allow", "files.delete.allow"]),
+            Kind::Attributes => !self.says_any(["files.write.allow", "files.attributes.allow"]),
             Kind::Connect => !self.said.contains("network.unix.allow"),
         }
+    }
+
+    fn says_any<const N: usize>(&self, keys: [&str; N]) -> bool {
+        keys.iter().any(|key| self.said.contains(key))
     }
 
     /// Whether members may make user namespaces: where that is said, and no ceiling says otherwise.
@@ -172,7 +183,7 @@ impl Defaults {
         match kind {
             Kind::Read => self.read,
             Kind::Execute => self.execute,
-            Kind::Write | Kind::Connect => self.open,
+            Kind::Write | Kind::Delete | Kind::Attributes | Kind::Connect => self.open,
         }
     }
 
@@ -184,29 +195,39 @@ impl Defaults {
     }
 }
 
-/// Which accesses a rule about paths speaks of: in the order of [`KIND_ACCESS`].
+/// What is decided about a path, one apart from the other: in the order of [`KIND_ACCESS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Kind {
-    /// `read`: reading a file, listing a directory.
+    /// Reading a file, listing a directory.
     Read,
-    /// `write`: every way to change a file or a name.
+    /// Changing a file's content, making a name.
     Write,
-    /// `exec`: running a file as a program, for which it must be readable too.
+    /// Running a file as a program, for which it must be readable too.
     Execute,
-    /// `network.unix`: connecting to a unix socket, and sending to one.
+    /// Connecting to a unix socket, and sending to one.
     Connect,
+    /// Taking a name away: also by renaming from it and over it.
+    Delete,
+    /// Changing mode, owner, times, extended attributes.
+    Attributes,
 }
 
 impl Kind {
     /// Number of kinds.
     pub const COUNT: usize = KINDS;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Execute, Self::Connect];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Read, Self::Write, Self::Execute, Self::Connect, Self::Delete, Self::Attributes];
 
     /// Its bits in the kernel.
     pub const fn access(self) -> Access {
         KIND_ACCESS[self as usize]
+    }
+
+    /// Those of which accesses speak, all or some of whose bits are theirs.
+    pub fn of(access: Access) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |kind| access.intersects(kind.access()))
     }
 
     /// The word for it in a message.
@@ -216,13 +237,15 @@ impl Kind {
             Self::Write => "write",
             Self::Execute => "run",
             Self::Connect => "connect to",
+            Self::Delete => "delete",
+            Self::Attributes => "change attributes",
         }
     }
 }
 
-/// Whether a list is one of what is denied, or asked about.
+/// Whether a list is one of what is denied, asked about or noted: more of it opens nothing.
 pub fn closes(key: &str) -> bool {
-    matches!(key.rsplit('.').next(), Some("deny" | "ask"))
+    matches!(key.rsplit('.').next(), Some("deny" | "ask" | audits::KEY))
 }
 
 /// What every rule has.
@@ -239,7 +262,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether it stands in a list of what is denied, or asked about.
+    /// Whether it stands in a list of what is denied, asked about or noted.
     pub fn denies(&self) -> bool {
         closes(self.key)
     }
@@ -261,8 +284,8 @@ pub enum Sockets {
 pub struct FileRule {
     /// Where it comes from.
     pub origin: Origin,
-    /// The accesses it speaks of.
-    pub kind: Kind,
+    /// The accesses it speaks of: those of one [`Kind`], or of several, as `write` does.
+    pub access: Access,
     /// Its verdict.
     pub allow: bool,
     /// The places it speaks of: what its braces stand for. None where it speaks of an abstract name or of a

@@ -30,6 +30,9 @@ struct Document {
     except: Vec<Preset>,
     /// Whether what is denied fails, or is only reported. `enforce` where not said.
     mode: Option<Mode>,
+    /// What is noted though it is allowed, as an event.
+    #[schemars(default)]
+    audit: Vec<AuditClass>,
     files: Option<Files>,
     network: Option<Network>,
     environment: Option<Environment>,
@@ -53,6 +56,19 @@ enum Mode {
     Audit,
 }
 
+/// What can be noted.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its shape counts")]
+enum AuditClass {
+    /// Each program that runs.
+    Exec,
+    /// Each connection that begins, and whom a socket sends to.
+    Connect,
+    /// Each change of a file or a name.
+    Write,
+}
+
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 #[expect(dead_code, reason = "only its shape counts")]
@@ -71,6 +87,10 @@ struct Files {
     read: Option<Closable>,
     /// Every way to change a file or a name. Only what is allowed can be written.
     write: Option<Lists>,
+    /// Of that, taking a name away alone: deleting, renaming, replacing by renaming.
+    delete: Option<Lists>,
+    /// Of that, changing mode, owner, times and extended attributes alone.
+    attributes: Option<Lists>,
     /// Running a file as a program; it must be readable too.
     exec: Option<Programs>,
 }

@@ -5,6 +5,7 @@
 
 use super::compiled::Edge;
 use super::rule::{Defaults, Kind, Scope};
+use sandbox_common::Access;
 use sandbox_common::path::{Inherited, Node, Root, Said};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +72,8 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// Says something of a place.
-    pub(super) fn place(&mut self, path: &[Vec<u8>], kind: Kind, part: Part, mark: Mark) {
+    /// Says something of parts of a place.
+    pub(super) fn place(&mut self, path: &[Vec<u8>], access: Access, parts: &[Part], mark: Mark) {
         let mut at = 0;
         for name in path {
             at = if let Some(known) = self.nodes[at].children.get(name) {
@@ -84,9 +85,13 @@ impl Trie {
                 next
             };
         }
-        let slot = &mut self.nodes[at].marks[kind as usize][part as usize];
-        if slot.is_none_or(|old| mark.rank() < old.rank()) {
-            *slot = Some(mark);
+        for kind in Kind::of(access) {
+            for part in parts {
+                let slot = &mut self.nodes[at].marks[kind as usize][*part as usize];
+                if slot.is_none_or(|old| mark.rank() < old.rank()) {
+                    *slot = Some(mark);
+                }
+            }
         }
     }
 
@@ -247,7 +252,6 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sandbox_common::Access;
     use sandbox_common::path::Rights;
 
     fn names(path: &str) -> Vec<Vec<u8>> {
@@ -261,25 +265,23 @@ mod tests {
     #[test]
     fn a_node_says_what_was_said_of_it_and_no_more() {
         let mut trie = Trie::default();
-        for part in Part::ALL {
-            trie.place(&names("a"), Kind::Write, part, mark(true, 1));
-        }
-        trie.place(&names("a/b/c"), Kind::Read, Part::Below, mark(false, 3));
-        trie.place(&names("z"), Kind::Write, Part::Own, mark(false, 2));
+        trie.place(&names("a"), Access::WRITES, &Part::ALL, mark(true, 1));
+        trie.place(&names("a/b/c"), Access::READ, &[Part::Below], mark(false, 3));
+        trie.place(&names("z"), Access::WRITES, &[Part::Own], mark(false, 2));
         let (mut id, mut edges) = (0, Vec::new());
         let root = trie.emit(Defaults::default(), &mut id, &mut edges);
         let read = (Access::READ | Access::EXECUTE).bits();
         assert_eq!((root.below.node, root.below.edges, id), (1, 2, 5));
-        assert_eq!(root.own, Rights { allow: read, rules: [0; 4] });
+        assert_eq!(root.own, Rights { allow: read, rules: [0; Kind::COUNT] });
         let found: Vec<_> = edges.iter().map(|edge| (edge.from, edge.name.as_slice())).collect();
         assert_eq!(found, [(1, &b"a"[..]), (2, b"b"), (3, b"c"), (1, b"z")]);
         let writes = Access::WRITES.bits();
-        let a = Said { mask: writes, allow: writes, rules: [0, 1, 0, 0] };
+        let a = Said { mask: writes, allow: writes, rules: [0, 1, 0, 0, 1, 1] };
         assert_eq!(edges[0].to, Node { id: 2, edges: 1, own: a, below: a });
         assert_eq!(edges[1].to, Node { id: 3, edges: 1, ..Node::default() });
-        let c = Said { mask: Access::READ.bits(), allow: 0, rules: [3, 0, 0, 0] };
+        let c = Said { mask: Access::READ.bits(), allow: 0, rules: [3, 0, 0, 0, 0, 0] };
         assert_eq!(edges[2].to, Node { id: 4, edges: 0, own: Said::default(), below: c });
-        let z = Said { mask: writes, allow: 0, rules: [0, 2, 0, 0] };
+        let z = Said { mask: writes, allow: 0, rules: [0, 2, 0, 0, 2, 2] };
         assert_eq!(edges[3].to, Node { id: 5, edges: 0, own: z, below: Said::default() });
     }
 
@@ -287,7 +289,7 @@ mod tests {
     fn deny_wins_at_the_same_place_then_the_earlier_rule() {
         let mut trie = Trie::default();
         for (allow, rule) in [(true, 1), (false, 4), (false, 3), (true, 2)] {
-            trie.place(&names("a"), Kind::Read, Part::Own, mark(allow, rule));
+            trie.place(&names("a"), Access::READ, &[Part::Own], mark(allow, rule));
         }
         assert_eq!(trie.verdict(&names("a"), Kind::Read, Part::Own), Some((mark(false, 3), 1)));
         assert_eq!(trie.verdict(&names("a"), Kind::Read, Part::Below), None);

@@ -8,10 +8,11 @@ use super::patterns::anchor::Anchored;
 use super::rule::{Defaults, Kind, Origin, Policy};
 use super::trie::{Mark, Part, Trie};
 use crate::kernel::mounts::{Components, Mount, MountTable, to_path};
+use sandbox_common::Access;
 use sandbox_common::path::{Inherited, RULE_DEPTH, Root};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The tries of all superblocks, being filled.
 pub(super) struct Tries<'a> {
@@ -32,6 +33,8 @@ pub(super) struct Tries<'a> {
     pub(super) warnings: Vec<Diagnostic>,
     /// By rule, those that are among them.
     warned: HashSet<(u32, String)>,
+    /// By rule, the paths of which it is said already that they stay closed for writing.
+    unwritable: HashSet<(u32, PathBuf)>,
 }
 
 impl<'a> Tries<'a> {
@@ -48,9 +51,7 @@ impl<'a> Tries<'a> {
         let mut paths = Trie::default();
         for rule in placed.iter().filter(|rule| rule.tail.is_empty()) {
             let mark = Mark { allow: rule.allow, rule: rule.id, crossing: false };
-            for part in rule.scope.parts() {
-                paths.place(&rule.path, rule.kind, *part, mark);
-            }
+            paths.place(&rule.path, rule.access, rule.scope.parts(), mark);
         }
         let by_dev = table.mounts().iter().map(|mount| (mount.dev, Trie::default())).collect();
         let denying = placed.iter().copied();
@@ -69,6 +70,7 @@ impl<'a> Tries<'a> {
             errors: Vec::new(),
             warnings: Vec::new(),
             warned: HashSet::new(),
+            unwritable: HashSet::new(),
         }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Tries<'a> {
                 continue;
             };
             let mark = Mark { allow: rule.allow, rule: rule.id, crossing: false };
-            self.put(dev, &place, rule.kind, rule.scope.parts(), mark);
+            self.put(dev, &place, rule.access, rule.scope.parts(), mark);
         }
     }
 
@@ -103,7 +105,7 @@ impl<'a> Tries<'a> {
                         if mark.allow {
                             allows.push((mount, kind, part, mark));
                         } else {
-                            self.put(mount.dev, &mount.root, kind, &[part], mark);
+                            self.put(mount.dev, &mount.root, kind.access(), &[part], mark);
                         }
                     }
                     None if self.defaults.allow(kind) => {}
@@ -114,7 +116,7 @@ impl<'a> Tries<'a> {
         // Allows come when all denials are in place.
         for (mount, kind, part, mark) in allows {
             if self.may_open(mount, kind, part, mark.rule) {
-                self.put(mount.dev, &mount.root, kind, &[part], mark);
+                self.put(mount.dev, &mount.root, kind.access(), &[part], mark);
             }
         }
         // A mount that no rule opens may show a part of one that was just opened.
@@ -122,7 +124,7 @@ impl<'a> Tries<'a> {
             let above = self.found(mount.dev, &mount.root, kind, part);
             if let Some((Mark { allow: true, crossing: true, rule }, _)) = above {
                 let closed = Mark { allow: false, rule: 0, crossing: true };
-                self.put(mount.dev, &mount.root, kind, &[part], closed);
+                self.put(mount.dev, &mount.root, kind.access(), &[part], closed);
                 let seen = to_path(&mount.point);
                 let other =
                     table.views(mount.dev, &mount.root).find(|(view, _)| view.id != mount.id);
@@ -176,22 +178,26 @@ impl<'a> Tries<'a> {
     pub(super) fn report_closed(&mut self) {
         for rule in self.placed.clone().into_iter().filter(|r| r.allow && r.tail.is_empty()) {
             let Some((dev, place)) = self.table.locate(&rule.path) else { continue };
-            let by_path = self.paths.verdict(&rule.path, rule.kind, Part::Below);
-            let by_place = self.found(dev, &place, rule.kind, Part::Below);
-            let (Some((Mark { allow: true, .. }, _)), Some((by, _))) = (by_path, by_place) else {
-                continue;
-            };
-            if by.allow {
-                continue;
+            for kind in Kind::of(rule.access) {
+                self.report_kind(rule, kind, dev, &place);
             }
-            let other = self.table.views(dev, &place).map(|(_, path)| path).find(|path| {
-                let found = self.paths.verdict(path, rule.kind, Part::Below);
-                found.is_some_and(|(mark, _)| !mark.allow)
-            });
-            let other = other.unwrap_or_else(|| rule.path.clone());
-            let (here, there) = (to_path(&rule.path), to_path(&other));
-            self.warn_closed(rule.id, rule.kind, &here, &there, Some(by.rule));
         }
+    }
+
+    fn report_kind(&mut self, rule: &Placed, kind: Kind, dev: u32, place: &[Vec<u8>]) {
+        let by_path = self.paths.verdict(&rule.path, kind, Part::Below);
+        let by_place = self.found(dev, place, kind, Part::Below);
+        let (Some((Mark { allow: true, .. }, _)), Some((Mark { allow: false, rule: by, .. }, _))) =
+            (by_path, by_place)
+        else {
+            return;
+        };
+        let other = self.table.views(dev, place).map(|(_, path)| path).find(|path| {
+            let found = self.paths.verdict(path, kind, Part::Below);
+            found.is_some_and(|(mark, _)| !mark.allow)
+        });
+        let other = other.unwrap_or_else(|| rule.path.clone());
+        self.warn_closed(rule.id, kind, &to_path(&rule.path), &to_path(&other), Some(by));
     }
 
     /// What the rules say of a path, patterns that allow left out. It is crossing unless a path that is
@@ -239,7 +245,7 @@ impl<'a> Tries<'a> {
         &mut self,
         dev: u32,
         place: &[Vec<u8>],
-        kind: Kind,
+        access: Access,
         parts: &[Part],
         mark: Mark,
     ) {
@@ -256,10 +262,7 @@ impl<'a> Tries<'a> {
             );
             return;
         }
-        let trie = self.by_dev.entry(dev).or_default();
-        for part in parts {
-            trie.place(place, kind, *part, mark);
-        }
+        self.by_dev.entry(dev).or_default().place(place, access, parts, mark);
     }
 
     fn found(&self, dev: u32, place: &[Vec<u8>], kind: Kind, part: Part) -> Option<(Mark, usize)> {
@@ -282,6 +285,14 @@ impl<'a> Tries<'a> {
     /// closes; no such rule is the default.
     fn warn_closed(&mut self, rule: u32, kind: Kind, here: &Path, there: &Path, by: Option<u32>) {
         let Some(origin) = self.origin(rule) else { return };
+        // What closes writing closes the rest of it, of which one word is enough.
+        let closed = (origin.id, here.to_path_buf());
+        if matches!(kind, Kind::Delete | Kind::Attributes) && self.unwritable.contains(&closed) {
+            return;
+        }
+        if kind == Kind::Write {
+            self.unwritable.insert(closed);
+        }
         let verb = kind.verb();
         let by = by.and_then(|id| self.origin(id)).map(|by| format!("{} \"{}\"", by.key, by.text));
         let reason = match by {
@@ -317,7 +328,7 @@ impl<'a> Tries<'a> {
 
 /// How deep the place lies by which a pattern denies what is at a path, or beneath it; and the rule.
 fn denied(rule: &Placed, path: &[Vec<u8>], kind: Kind, part: Part) -> Option<(usize, u32)> {
-    if rule.kind != kind {
+    if !rule.speaks_of(kind) {
         return None;
     }
     let depth = match part {

@@ -2,8 +2,9 @@
 
 use super::decide;
 use super::expand::{self, Context};
-use super::rule::{Base, Kind, Policy};
+use super::rule::{Base, Policy};
 use crate::kernel::mounts::{to_components, to_path};
+use sandbox_common::Access;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -97,7 +98,7 @@ pub fn check(dir: &Path, home: &Path, policy: &Policy) -> Result<PathBuf, Worksp
     };
     let mut machine = expand::Machine::new(&context);
     let rules = policy.layers().flat_map(|layer| &layer.files);
-    let closed = rules.filter(|rule| rule.kind == Kind::Read && !rule.allow);
+    let closed = rules.filter(|rule| rule.access == Access::READ && !rule.allow);
     for rule in closed {
         let mut placed = Vec::new();
         machine.place(rule, &mut placed).map_err(super::PolicyError::from)?;

@@ -34,6 +34,14 @@ pub trait Guard {
     fn keep_names(&mut self, rules: &HashSet<u32>) -> Result<(), EngineError>;
     /// Records that were lost.
     fn lost(&self) -> Result<u64, EngineError>;
+    /// Where notes come from, where that was made since this was last asked.
+    fn new_notes(&mut self) -> Option<Box<dyn Source>> {
+        None
+    }
+    /// Notes that were lost.
+    fn lost_notes(&self) -> Result<u64, EngineError> {
+        Ok(0)
+    }
     /// What the rules that count have let pass.
     fn passed(&self) -> Result<Vec<Passed>, EngineError>;
     /// Gives back all the rest. The engine itself where nobody needs it any more.
@@ -72,6 +80,14 @@ impl Guard for Share {
 
     fn lost(&self) -> Result<u64, EngineError> {
         self.lost()
+    }
+
+    fn new_notes(&mut self) -> Option<Box<dyn Source>> {
+        self.new_notes().map(|ring| Box::new(ring) as Box<dyn Source>)
+    }
+
+    fn lost_notes(&self) -> Result<u64, EngineError> {
+        self.lost_notes()
     }
 
     fn passed(&self) -> Result<Vec<Passed>, EngineError> {

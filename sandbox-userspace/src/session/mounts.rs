@@ -176,7 +176,7 @@ impl Follower {
         let kept: HashSet<(u32, &Components, Kind)> = placed
             .iter()
             .filter(|rule| rule.allow && rule.layer == 0 && rule.tail.is_empty())
-            .map(|rule| (rule.id, &rule.path, rule.kind))
+            .flat_map(|rule| Kind::of(rule.access).map(|kind| (rule.id, &rule.path, kind)))
             .collect();
         let opened: Vec<(u32, Components, Kind)> = kept
             .into_iter()

@@ -8,6 +8,7 @@ use super::state::{Entry, Registry, State, StateError};
 use super::tempdir;
 use crate::dns::parent::Resolver;
 use crate::engine::Passed;
+use crate::engine::events::{DecodeError, Record};
 use crate::policy::limits::Limits;
 use crate::sinks::{Level, Output};
 use std::io;
@@ -39,10 +40,28 @@ pub struct Enforced {
     pub guard: Box<dyn Guard>,
     /// Its denials.
     pub source: Box<dyn Source>,
+    /// Its notes, where its policy has anything noted.
+    pub notes: Option<Box<dyn Source>>,
     /// Its mounts.
     pub watch: Option<Box<dyn Watch>>,
     /// What answers its questions about names, where its policy knows any.
     pub resolver: Option<Resolver>,
+}
+
+impl Enforced {
+    /// The next record that waits: of a denial, then of what is only noted.
+    pub fn next_record(&mut self) -> Option<Result<Record, DecodeError>> {
+        self.source.next().or_else(|| self.notes.as_mut()?.next())
+    }
+}
+
+/// How many records found no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Of denials.
+    pub denials: u64,
+    /// Of what is only noted.
+    pub notes: u64,
 }
 
 /// The parts that were made so far.
@@ -106,19 +125,22 @@ impl Resources {
     }
 
     /// Reads the records that wait and returns how many found no room, where that is known.
-    pub fn drain(&mut self, output: &mut Output) -> Option<u64> {
-        let Enforced { guard, source, resolver, .. } = self.enforced.as_mut()?;
-        let records: Vec<_> = std::iter::from_fn(|| source.next()).collect();
+    pub fn drain(&mut self, output: &mut Output) -> Option<Lost> {
+        let enforced = self.enforced.as_mut()?;
+        let records: Vec<_> = std::iter::from_fn(|| enforced.next_record()).collect();
+        let Enforced { guard, resolver, .. } = enforced;
         if let Some(resolver) = resolver {
             resolver.said().into_iter().for_each(|word| output.resolver(word));
         }
         for record in records {
             output.record(record);
         }
-        match guard.lost() {
+        let lost =
+            guard.lost().and_then(|denials| Ok(Lost { denials, notes: guard.lost_notes()? }));
+        match lost {
             Ok(lost) => Some(lost),
             Err(error) => {
-                output.notice(Level::Warning, &format!("cannot count lost denials: {error}"));
+                output.notice(Level::Warning, &format!("cannot count lost events: {error}"));
                 None
             }
         }
@@ -143,8 +165,8 @@ impl Resources {
             }
         };
         let mut aside = None;
-        if let Some(Enforced { mut guard, source, .. }) = enforced {
-            drop(source);
+        if let Some(Enforced { mut guard, source, notes, .. }) = enforced {
+            drop((source, notes));
             match registry.hold() {
                 Err(error) => step("take the lock", Err(error.to_string())),
                 Ok(held) => {

@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 /// What comes up while the agent runs.
 #[derive(Debug)]
 pub enum Heard {
-    /// A denial, or one that could not be read.
+    /// A denial or a note, or one that could not be read.
     Record(Result<Record, DecodeError>),
     /// Of the resolver of names.
     Resolver(dns::Heard),
@@ -73,7 +73,7 @@ fn watch(
     heard: &mut dyn FnMut(Heard),
 ) -> io::Result<Ending> {
     loop {
-        let records: Vec<_> = std::iter::from_fn(|| enforced.source.next()).take(BATCH).collect();
+        let records: Vec<_> = std::iter::from_fn(|| enforced.next_record()).take(BATCH).collect();
         if !records.is_empty()
             && let Some(resolver) = &mut enforced.resolver
         {
@@ -105,6 +105,8 @@ fn watch(
             if let Some(resolver) = resolver {
                 resolver.said().into_iter().for_each(|word| heard(Heard::Resolver(word)));
             }
+            // Another policy may have begun to have something noted.
+            enforced.notes = enforced.notes.take().or_else(|| enforced.guard.new_notes());
         }
         if resolver && let Some(resolver) = &mut enforced.resolver {
             resolver.follow().into_iter().for_each(|word| heard(Heard::Resolver(word)));
@@ -124,14 +126,17 @@ fn wait(signals: &Signals, enforced: &Enforced) -> io::Result<Woken> {
     let ring = enforced.source.wait_on();
     let watched = enforced.watch.as_ref().map(|watch| watch.wait_on()).unwrap_or_default();
     let resolver = enforced.resolver.as_ref().and_then(dns::Resolver::wait_on);
+    let notes = enforced.notes.as_ref().map(|notes| notes.wait_on());
     let mut wait = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&ring, PollFlags::IN)];
     wait.extend(watched.iter().map(|(fd, flags)| PollFd::new(fd, *flags)));
     wait.extend(resolver.as_ref().map(|(fd, flags)| PollFd::new(fd, *flags)));
+    let known = wait.len();
+    wait.extend(notes.as_ref().map(|notes| PollFd::new(notes, PollFlags::IN)));
     match poll(&mut wait, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let (watched_fds, resolver) = wait[2..].split_at(watched.len());
+    let (watched_fds, resolver) = wait[2..known].split_at(watched.len());
     let woken = |fd: &PollFd<'_>| !fd.revents().is_empty();
     let numbers = watched_fds.iter().enumerate().filter(|(_, fd)| woken(fd)).map(|(n, _)| n);
     Ok(Woken { resolver: resolver.iter().any(woken), watched: numbers.collect() })

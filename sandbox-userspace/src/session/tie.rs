@@ -2,7 +2,7 @@
 
 use crate::policy::expand::{Context, Placed, expand};
 use crate::policy::names::{self, Named, Names, Opening};
-use crate::policy::rule::{AskRule, NameRule, NetRule, Policy, Protocol};
+use crate::policy::rule::{AskRule, Kind, NameRule, NetRule, Policy, Protocol};
 use crate::policy::{PolicyError, asks, decide, worktree};
 use std::collections::{HashMap, HashSet};
 
@@ -54,7 +54,8 @@ impl Present<'_> {
         let granted: Vec<Placed> =
             tied.iter().filter(|rule| grants.contains(&rule.id)).cloned().collect();
         let is_opened = |rule: &Placed| {
-            let same = |grant: &Placed| grant.kind == rule.kind && grant.path == rule.path;
+            let same =
+                |grant: &Placed| grant.access.contains(rule.access) && grant.path == rule.path;
             rule.layer == 0 && !rule.allow && rule.tail.is_empty() && granted.iter().any(same)
         };
         tied.retain(|rule| !is_opened(rule));
@@ -76,9 +77,11 @@ fn keys(policy: &Policy) -> HashMap<u32, Key> {
 fn opens(policy: &Policy, placed: &[Placed], id: u32) -> Result<(), String> {
     let text = policy.origin(id).map_or("", |origin| origin.text.as_str());
     for rule in placed.iter().filter(|rule| rule.id == id) {
-        let said = decide::path(placed, policy.defaults, rule.kind, &rule.path);
-        if !said.allow {
-            return Err(refusal(policy, said.rule, text));
+        for kind in Kind::of(rule.access) {
+            let said = decide::path(placed, policy.defaults, kind, &rule.path);
+            if !said.allow {
+                return Err(refusal(policy, said.rule, text));
+            }
         }
     }
     for granted in policy.asks.iter().filter(|rule| rule.origin.id == id) {

@@ -57,6 +57,33 @@ pub fn grant_of(session: &str, rule: &str) -> String {
     format!("sandbox grant --session {session} run '{rule}'")
 }
 
+/// Something that was allowed, of a kind that the policy has noted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// When, RFC 3339.
+    pub time: String,
+    /// The session.
+    pub session: SessionId,
+    /// The word of the policy for what it is: `exec`, `connect` or `write`.
+    pub class: &'static str,
+    /// Where the kernel asked, as in a [`Denial`].
+    pub hook: String,
+    /// What was done, as in a [`Denial`].
+    pub access: Vec<String>,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// On what.
+    pub object: Target,
+    /// All of it as a line for people.
+    pub message: String,
+}
+
 /// A member was moved to another cgroup. It is a member still, and confined as before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Moved {

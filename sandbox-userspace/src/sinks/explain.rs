@@ -1,6 +1,6 @@
 //! From a record of the ring to what it means.
 
-use super::denial::{Denial, Hint, Moved, RuleRef, Target, Verdict};
+use super::denial::{Audit, Denial, Hint, Moved, RuleRef, Target, Verdict};
 use super::escape::{printable, text};
 use crate::dns::parent::Known;
 use crate::engine::events::{Object, Record};
@@ -54,16 +54,7 @@ impl Explainer {
     pub fn explain(&self, record: &Record) -> Denial {
         let header = record.header();
         let access = Access::from_bits_retain(header.access);
-        let (object, shown) = match record {
-            Record::Path { object, .. } => self.path(object),
-            Record::Net { net, .. } => self.address(net, None),
-            Record::Server { net, name, .. } => self.address(net, Some(name)),
-            Record::Process { process, .. } => other(process),
-            Record::Unix { name, .. } => {
-                (Target::Abstract { name: text(name) }, format!("@{}", printable(name)))
-            }
-            Record::Task { .. } | Record::Moved { .. } => (Target::Task, String::new()),
-        };
+        let (object, shown) = self.object(record);
         let rule = self.rule(header.rule);
         // A policy is UTF-8: it cannot name a path that is not.
         let exact = !matches!(record, Record::Path { object, .. } if !is_utf8(object));
@@ -90,6 +81,47 @@ impl Explainer {
             object,
             rule,
             hint,
+        }
+    }
+
+    /// The object of a record, and the text for people of it.
+    fn object(&self, record: &Record) -> (Target, String) {
+        match record {
+            Record::Path { object, .. } => self.path(object),
+            Record::Net { net, .. } => self.address(net, None),
+            Record::Server { net, name, .. } => self.address(net, Some(name)),
+            Record::Process { process, .. } => other(process),
+            Record::Unix { name, .. } => {
+                (Target::Abstract { name: text(name) }, format!("@{}", printable(name)))
+            }
+            Record::Task { .. } | Record::Moved { .. } => (Target::Task, String::new()),
+        }
+    }
+
+    /// What a record of something that was allowed means.
+    pub fn note(&self, record: &Record) -> Audit {
+        let header = record.header();
+        let access = Access::from_bits_retain(header.access);
+        let (object, shown) = self.object(record);
+        let name = thread_name(&header.comm);
+        let (doing, word) = phrase(access);
+        let what = if shown.is_empty() { doing } else { format!("{doing} {word} {shown}") };
+        Audit {
+            time: self.time(header.time),
+            session: self.session.clone(),
+            class: match access {
+                access if access.contains(Access::EXECUTE) => "exec",
+                access if access.contains(Access::CONNECT) => "connect",
+                _ => "write",
+            },
+            hook: named(header.hook, Hook::from_number(header.hook).map(Hook::name)),
+            access: names(access),
+            pid: header.pid,
+            tid: header.tid,
+            uid: header.uid,
+            comm: text(name),
+            object,
+            message: format!("noted {what} by {}[{}]", printable(name), header.pid),
         }
     }
 
@@ -272,7 +304,7 @@ const ACCESSES: [(Access, &str, &str, &str); 14] = [
     (Access::READ, "read", "read", "of"),
     (Access::WRITE, "write", "write", "of"),
     (Access::CREATE, "create", "creation", "of"),
-    (Access::REMOVE, "remove", "removal", "of"),
+    (Access::DELETE, "delete", "deletion", "of"),
     (Access::ATTRIBUTES, "attributes", "attribute change", "of"),
     (Access::EXECUTE, "execute", "execution", "of"),
     (Access::CONNECT, "connect", "connection", "to"),
@@ -377,6 +409,7 @@ pub(super) fn rule_text(rule: &RuleRef) -> String {
 fn because(reason: u8, rule: Option<&RuleRef>) -> String {
     let rule = rule.map(rule_text);
     let reason = match Reason::from_number(reason) {
+        Some(Reason::Allowed) => "it was allowed".into(),
         Some(Reason::Rule) => return rule.unwrap_or_else(|| "a rule".into()),
         Some(Reason::Default) => "no rule allows it".into(),
         Some(Reason::UnknownFilesystem) => "the policy does not know this file system".into(),
@@ -459,7 +492,7 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             let key = if access.contains(Access::CONNECT) {
                 "network.unix.allow"
             } else if access.intersects(Access::WRITES) {
-                "files.write.allow"
+                changing(rule)
             } else if access.contains(Access::EXECUTE) && !access.contains(Access::READ) {
                 "files.exec.allow"
             } else {
@@ -483,6 +516,17 @@ fn hint(header: &Header, access: Access, object: &Target, rule: Option<&RuleRef>
             Some(Hint { key: key.into(), add })
         }
         _ => None,
+    }
+}
+
+/// The list that opens what a rule closes for changing: its own, where it speaks of less than all of it.
+fn changing(rule: Option<&RuleRef>) -> &'static str {
+    match rule {
+        Some(RuleRef::Known(rule)) if rule.key == "files.delete.deny" => "files.delete.allow",
+        Some(RuleRef::Known(rule)) if rule.key == "files.attributes.deny" => {
+            "files.attributes.allow"
+        }
+        _ => "files.write.allow",
     }
 }
 

@@ -73,6 +73,46 @@ fn message(record: &Record) -> String {
 }
 
 #[test]
+fn what_was_allowed_is_noted() {
+    let of = |hook, access| header(hook, Reason::Allowed, access, 0);
+    let write = path_record(of(Hook::PathMknod, Access::CREATE), "/home/ann/src/x");
+    assert!(write.is_note());
+    let audit = explainer().note(&write);
+    assert_eq!(audit.message, "noted creation of /home/ann/src/x by cat[123]");
+    let json = serde_json::to_value(crate::sinks::Event::Audit(Box::new(audit))).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "type": "audit", "time": json["time"], "session": "0123abcd", "class": "write",
+            "hook": "path_mknod", "access": ["create"], "pid": 123, "tid": 124, "uid": 1000,
+            "comm": "cat", "object": {"kind": "path", "path": "/home/ann/src/x", "exists": true},
+            "message": "noted creation of /home/ann/src/x by cat[123]",
+        })
+    );
+    let exec = path_record(of(Hook::BprmCheckSecurity, Access::EXECUTE), "/usr/bin/git");
+    let audit = explainer().note(&exec);
+    assert_eq!(
+        (audit.class, audit.message.as_str()),
+        ("exec", "noted execution of /usr/bin/git by cat[123]")
+    );
+    let net = NetPayload {
+        family: 2,
+        port: 80,
+        protocol: 6,
+        pad: 0,
+        address: [127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    };
+    let connect = Record::Net { header: of(Hook::Connect4, Access::CONNECT), net };
+    let audit = explainer().note(&connect);
+    assert_eq!(
+        (audit.class, audit.message.as_str()),
+        ("connect", "noted connection to 127.0.0.1:80/tcp by cat[123]")
+    );
+    let denied = path_record(header(Hook::FileOpen, Reason::Rule, Access::READ, 3), "/x");
+    assert!(!denied.is_note());
+}
+
+#[test]
 fn a_rule_is_named_with_its_place() {
     let header = header(Hook::FileOpen, Reason::Rule, Access::READ, 3);
     let denial = explainer().explain(&path_record(header, "/root/.ssh/id_ed25519"));
@@ -90,13 +130,13 @@ fn a_rule_is_named_with_its_place() {
 
 #[test]
 fn no_rule_and_several_accesses() {
-    let header = header(Hook::PathRename, Reason::Default, Access::CREATE | Access::REMOVE, 0);
+    let header = header(Hook::PathRename, Reason::Default, Access::CREATE | Access::DELETE, 0);
     let denial = explainer().explain(&path_record(header, "/etc/passwd"));
     assert_eq!(
         denial.message,
-        "denied creation and removal of /etc/passwd by cat[123]: no rule allows it"
+        "denied creation and deletion of /etc/passwd by cat[123]: no rule allows it"
     );
-    assert_eq!(denial.access, ["create", "remove"]);
+    assert_eq!(denial.access, ["create", "delete"]);
     let hint = denial.hint.unwrap();
     assert_eq!((&*hint.key, &*hint.add), ("files.write.allow", "/etc/passwd"));
     assert_eq!(denial.rule, None);

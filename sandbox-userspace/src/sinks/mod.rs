@@ -13,7 +13,8 @@ use crate::engine::Passed;
 use crate::engine::events::{DecodeError, Record};
 use crate::policy::check::amount::UNLIMITED;
 use crate::session::SessionId;
-use denial::{Denial, Moved, RuleRef};
+use crate::session::resources::Lost;
+use denial::{Audit, Denial, Moved, RuleRef};
 use explain::Explainer;
 use serde::Serialize;
 use std::io;
@@ -37,6 +38,8 @@ pub enum Level {
 pub enum Event {
     /// The kernel denied something.
     Denial(Box<Denial>),
+    /// The kernel allowed something that the policy has noted.
+    Audit(Box<Audit>),
     /// A member was moved to another cgroup.
     Moved(Box<Moved>),
     /// A session began or ended.
@@ -71,6 +74,12 @@ pub struct SessionEvent {
     /// When ended: denials that could not be reported; absent where that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
+    /// When ended: notes that were reported; absent where there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audits: Option<u64>,
+    /// When ended: notes that could not be reported; absent where there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audits_lost: Option<u64>,
     /// When ended: what the rules that count have let pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<Traffic>,
@@ -125,6 +134,7 @@ pub struct Output {
     sinks: Vec<Box<dyn Sink>>,
     explainer: Option<Explainer>,
     denials: u64,
+    audits: u64,
     undecoded: u64,
     failed: bool,
 }
@@ -170,6 +180,11 @@ impl Output {
             (Ok(Record::Moved { header, moved }), Some(explainer)) => {
                 let moved = explainer.moved(&header, &moved);
                 self.emit(&Event::Moved(Box::new(moved)));
+            }
+            (Ok(record), Some(explainer)) if record.is_note() => {
+                let audit = explainer.note(&record);
+                self.audits += 1;
+                self.emit(&Event::Audit(Box::new(audit)));
             }
             (Ok(record), Some(explainer)) => {
                 let denial = explainer.explain(&record);
@@ -230,6 +245,8 @@ impl Output {
             exit: None,
             denials: None,
             lost: None,
+            audits: None,
+            audits_lost: None,
             passed: Vec::new(),
         }));
     }
@@ -245,15 +262,21 @@ impl Output {
     }
 
     /// The session's command has ended; all its records were given to [`record`](Self::record).
-    pub fn ended(&mut self, session: &SessionId, exit: u8, lost: Option<u64>, passed: &[Passed]) {
+    pub fn ended(&mut self, session: &SessionId, exit: u8, lost: Option<Lost>, passed: &[Passed]) {
         if self.undecoded > 1 {
             let text = format!("{} denials could not be shown", self.undecoded);
             self.notice(Level::Warning, &text);
         }
-        if let Some(lost @ 1..) = lost {
+        if let Some(Lost { denials: lost @ 1.., .. }) = lost {
             let text = format!(
                 "{lost} denials were not reported: they came faster than they were read; \
                  they were denied all the same"
+            );
+            self.notice(Level::Warning, &text);
+        }
+        if let Some(Lost { notes: lost @ 1.., .. }) = lost {
+            let text = format!(
+                "{lost} allowed operations were not noted: they came faster than they were read"
             );
             self.notice(Level::Warning, &text);
         }
@@ -265,7 +288,9 @@ impl Output {
             pid: None,
             exit: Some(exit),
             denials: Some(self.denials),
-            lost,
+            lost: lost.map(|lost| lost.denials),
+            audits: Some(self.audits).filter(|count| *count > 0),
+            audits_lost: lost.map(|lost| lost.notes).filter(|count| *count > 0),
             passed: passed.iter().map(|passed| self.traffic(passed)).collect(),
         }));
     }
@@ -324,15 +349,16 @@ mod tests {
         for _ in 0..3 {
             output.record(Err(DecodeError { len: 7, what: "too short" }));
         }
-        output.ended(&id, 3, Some(2), &[]);
+        output.ended(&id, 3, Some(Lost { denials: 2, notes: 5 }), &[]);
         let lines = lines.borrow();
-        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert_eq!(lines.len(), 5, "{lines:?}");
         assert!(lines[0].contains("event record of 7 bytes: too short"));
         assert!(lines[1].contains("3 denials could not be shown"));
         assert!(lines[2].contains("2 denials were not reported"));
+        assert!(lines[3].contains("5 allowed operations were not noted"));
         assert_eq!(
-            lines[3],
-            r#"{"type":"session","state":"ended","session":"0123abcd","exit":3,"denials":0,"lost":2}"#
+            lines[4],
+            r#"{"type":"session","state":"ended","session":"0123abcd","exit":3,"denials":0,"lost":2,"audits_lost":5}"#
         );
     }
 

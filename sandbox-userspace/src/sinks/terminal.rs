@@ -1,6 +1,6 @@
 //! Lines for people, on stderr.
 
-use super::denial::{Denial, Hint, RuleRef, Target, Verdict};
+use super::denial::{Audit, Denial, Hint, RuleRef, Target, Verdict};
 use super::escape::printable;
 use super::explain::rule_text;
 use super::{Event, Level, Notice, SessionEvent, SessionState, Sink, Traffic};
@@ -20,7 +20,7 @@ const RED: Style = AnsiColor::Red.on_default().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// Prints every denial that is unlike those before, and at the end how many there were.
+/// Prints every denial and every note that is unlike those before, and at the end how many there were.
 pub struct Terminal<W: Write> {
     to: W,
     colour: bool,
@@ -28,6 +28,7 @@ pub struct Terminal<W: Write> {
     seen: HashSet<Key>,
     hinted: HashSet<String>,
     overflow: bool,
+    noted: HashSet<(Vec<String>, Target)>,
 }
 
 /// Denials with the same key are the same to people.
@@ -45,7 +46,8 @@ impl Terminal<io::Stderr> {
 impl<W: Write> Terminal<W> {
     fn new(to: W, quiet: bool) -> Self {
         let (seen, hinted) = (HashSet::new(), HashSet::new());
-        Self { to, colour: false, quiet, seen, hinted, overflow: false }
+        let noted = HashSet::new();
+        Self { to, colour: false, quiet, seen, hinted, overflow: false, noted }
     }
 
     fn denial(&mut self, denial: &Denial) -> io::Result<()> {
@@ -91,6 +93,19 @@ impl<W: Write> Terminal<W> {
         self.line(&line)
     }
 
+    fn audit(&mut self, audit: &Audit) -> io::Result<()> {
+        if self.noted.len() > DISTINCT
+            || !self.noted.insert((audit.access.clone(), audit.object.clone()))
+        {
+            return Ok(());
+        }
+        if self.noted.len() > DISTINCT {
+            let text = format!("more than {DISTINCT} different notes; more are only counted");
+            return self.line(&format!("{YELLOW}warning:{YELLOW:#} {text}"));
+        }
+        self.line(&audit.message)
+    }
+
     fn session(&mut self, event: &SessionEvent) -> io::Result<()> {
         if event.state == SessionState::Started {
             return Ok(());
@@ -110,11 +125,17 @@ impl<W: Write> Terminal<W> {
             Some(1) => "1 denial".into(),
             denials => format!("{} denials", denials.unwrap_or(0)),
         };
+        let noted = match (event.audits, event.audits_lost) {
+            (None, None) => String::new(),
+            (noted, lost) => {
+                format!("; {} noted, {} lost", noted.unwrap_or(0), lost.unwrap_or(0))
+            }
+        };
         let distinct = self.seen.len();
         let more = if self.overflow { "+" } else { "" };
         let session = &event.session;
         self.line(&format!(
-            "session {session} ended: exit {exit}, {denials} ({distinct}{more} distinct), {lost} lost"
+            "session {session} ended: exit {exit}, {denials} ({distinct}{more} distinct), {lost} lost{noted}"
         ))
     }
 
@@ -165,6 +186,7 @@ impl<W: Write> Sink for Terminal<W> {
                 self.notice(notice)
             }
             Event::Denial(denial) if !self.quiet => self.denial(denial),
+            Event::Audit(audit) if !self.quiet => self.audit(audit),
             Event::Moved(moved) if !self.quiet => {
                 self.lines(&format!("{YELLOW}warning:{YELLOW:#} "), &moved.message)
             }
@@ -229,8 +251,44 @@ mod tests {
             exit: Some(0),
             denials: Some(denials),
             lost: Some(0),
+            audits: None,
+            audits_lost: None,
             passed: Vec::new(),
         })
+    }
+
+    #[test]
+    fn what_is_noted_is_printed_once_and_counted() {
+        let note = |path: &str| {
+            Event::Audit(Box::new(Audit {
+                time: "2026-11-29T12:00:00Z".into(),
+                session: "0123abcd".parse().unwrap(),
+                class: "exec",
+                hook: "bprm_check_security".into(),
+                access: vec!["execute".into()],
+                pid: 12,
+                tid: 12,
+                uid: 0,
+                comm: "bash".into(),
+                object: Target::Path { path: path.into(), exists: true },
+                message: format!("noted execution of {path} by bash[12]"),
+            }))
+        };
+        let Event::Session(end) = ended(0) else { unreachable!() };
+        let end = SessionEvent { audits: Some(3), audits_lost: Some(2), ..end };
+        let events =
+            [note("/usr/bin/git"), note("/usr/bin/git"), note("/bin/ls"), Event::Session(end)];
+        assert_eq!(
+            print(false, &events),
+            "sandbox: noted execution of /usr/bin/git by bash[12]\n\
+             sandbox: noted execution of /bin/ls by bash[12]\n\
+             sandbox: session 0123abcd ended: exit 0, 0 denials (0 distinct), 0 lost; 3 noted, 2 lost\n"
+        );
+        assert_eq!(print(true, &events), "");
+        let flood: Vec<Event> = (0..DISTINCT + 5).map(|n| note(&format!("/{n}"))).collect();
+        let text = print(false, &flood);
+        assert_eq!(text.lines().count(), DISTINCT + 1);
+        assert!(text.ends_with("more than 10000 different notes; more are only counted\n"));
     }
 
     #[test]

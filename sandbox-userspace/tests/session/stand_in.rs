@@ -83,6 +83,7 @@ impl Kernel for StandIn {
         Ok(Enforced {
             guard: Box::new(log),
             source: Box::new(Ring::open(&self.place)),
+            notes: None,
             watch: None,
             resolver: None,
         })

@@ -148,7 +148,7 @@ impl Reference {
             mount.file_system == spot.file_system && spot.names.starts_with(&mount.root)
         });
         let mut parts = mounted.flat_map(|mount| [&mount.point, &mount.root]);
-        let opens = |rule: &&Placed| rule.allow && rule.kind == kind;
+        let opens = |rule: &&Placed| rule.allow && rule.speaks_of(kind);
         let named = parts.any(|part| {
             let part = self.absolute(part);
             rules.placed.iter().filter(opens).any(|rule| {
@@ -274,7 +274,7 @@ impl Reference {
         if (own, any) == (Say::Allow, Say::Deny) {
             return Say::Deny;
         }
-        let closes = |rule: &&Placed| !rule.allow && rule.kind == Kind::Write;
+        let closes = |rule: &&Placed| !rule.allow && rule.speaks_of(Kind::Write);
         let views = self.seen(model, to);
         for rule in self.rules.placed.iter().filter(closes).filter(|rule| !rule.tail.is_empty()) {
             for view in &views {
@@ -391,11 +391,12 @@ impl Reference {
                 let target = model.resolve(&op.path, Last::Name)?;
                 Ok(say.and(self.leading(model, &model.spot(&target))))
             }
-            Action::Unlink | Action::Rmdir => one(Last::Name, &[Kind::Write]),
-            Action::Truncate | Action::Chmod | Action::SetAttribute | Action::RemoveAttribute => {
-                one(Last::Followed, &[Kind::Write])
+            Action::Unlink | Action::Rmdir => one(Last::Name, &[Kind::Delete]),
+            Action::Truncate => one(Last::Followed, &[Kind::Write]),
+            Action::Chmod | Action::SetAttribute | Action::RemoveAttribute => {
+                one(Last::Followed, &[Kind::Attributes])
             }
-            Action::Chown | Action::Times => one(itself, &[Kind::Write]),
+            Action::Chown | Action::Times => one(itself, &[Kind::Attributes]),
             Action::Execute => one(Last::Followed, &RUNNING),
             Action::Link => self.linking(model, op),
             Action::Rename => self.renaming(model, op),
@@ -469,8 +470,10 @@ impl Reference {
             directory.join(std::slice::from_ref(&target.name))
         };
         let (old, new) = (spot(&from), spot(&to));
-        let mut say = self.all(model, &old, &[Kind::Write]);
-        say = say.and(self.place(model, &new, Kind::Write));
+        let (taken, both) = (&[Kind::Delete][..], &[Kind::Write, Kind::Delete][..]);
+        let mut say = self.all(model, &old, if exchange { both } else { taken });
+        let replaces = to.object.is_some();
+        say = say.and(self.all(model, &new, if replaces { both } else { &[Kind::Write] }));
         if say == Say::Deny {
             return Ok(say);
         }

@@ -21,8 +21,16 @@ pub(crate) struct Language {
 }
 
 /// Keys about paths.
-const KEYS: [&str; 4] =
-    ["files.read.allow", "files.read.deny", "files.write.allow", "files.write.deny"];
+const KEYS: [&str; 8] = [
+    "files.read.allow",
+    "files.read.deny",
+    "files.write.allow",
+    "files.write.deny",
+    "files.delete.allow",
+    "files.delete.deny",
+    "files.attributes.allow",
+    "files.attributes.deny",
+];
 const EXECUTE_KEYS: [&str; 2] = ["files.exec.allow", "files.exec.deny"];
 
 impl Language {

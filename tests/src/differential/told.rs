@@ -168,6 +168,7 @@ pub(crate) fn disagreement<'a>(notes: &'a [Note], events: &[Told]) -> Option<(&'
 /// Everything that denies an operation, and whether a mount point is concerned.
 fn causes(reference: &Reference, model: &Model, op: &Op) -> (Vec<Cause>, bool) {
     const WRITE: &[Kind] = &[Kind::Write];
+    const MOVE: &[Kind] = &[Kind::Write, Kind::Delete];
     let spot = |path: &[u8], last| {
         let target = model.resolve(path, last).ok()?;
         Some(match last {
@@ -183,10 +184,14 @@ fn causes(reference: &Reference, model: &Model, op: &Op) -> (Vec<Cause>, bool) {
         Action::Open => {
             vec![(spot(&op.path, followed(op.flags())), kinds_of(op.flags()))]
         }
-        Action::Mkdir | Action::Mknod | Action::Symlink | Action::Unlink | Action::Rmdir => {
+        Action::Mkdir | Action::Mknod | Action::Symlink => {
             vec![(spot(&op.path, Last::Name), WRITE.to_vec())]
         }
-        Action::Chown | Action::Times => vec![(spot(&op.path, itself), WRITE.to_vec())],
+        Action::Unlink | Action::Rmdir => vec![(spot(&op.path, Last::Name), vec![Kind::Delete])],
+        Action::Chown | Action::Times => vec![(spot(&op.path, itself), vec![Kind::Attributes])],
+        Action::Chmod | Action::SetAttribute | Action::RemoveAttribute => {
+            vec![(spot(&op.path, Last::Followed), vec![Kind::Attributes])]
+        }
         Action::Execute => {
             vec![(spot(&op.path, Last::Followed), vec![Kind::Read, Kind::Execute])]
         }
@@ -195,8 +200,8 @@ fn causes(reference: &Reference, model: &Model, op: &Op) -> (Vec<Cause>, bool) {
             (spot(&op.path, Last::Itself), vec![Kind::Read, Kind::Write]),
         ],
         Action::Rename => vec![
-            (spot(&op.path, Last::Name), WRITE.to_vec()),
-            (spot(&op.second, Last::Name), WRITE.to_vec()),
+            (spot(&op.path, Last::Name), MOVE.to_vec()),
+            (spot(&op.second, Last::Name), MOVE.to_vec()),
         ],
         _ => vec![(spot(&op.path, Last::Followed), WRITE.to_vec())],
     };

@@ -47,6 +47,13 @@ impl Events {
         events
     }
 
+    /// What a process did that was allowed and noted.
+    pub(crate) fn audits_of(&self, pid: i32) -> Vec<Value> {
+        let mut events = self.that_say(&format!("\"pid\":{pid},"));
+        events.retain(|event| event["type"] == "audit" && event["pid"] == pid);
+        events
+    }
+
     /// Denials that bear another session's id.
     pub(crate) fn denials_of_sessions_but(&self, id: &str) -> Vec<Value> {
         let mut events = self.all();

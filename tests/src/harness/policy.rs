@@ -9,6 +9,7 @@ pub(crate) struct Policy {
     /// What is not allowed where no rule speaks: `files.read`, `files.exec`.
     closed: Vec<&'static str>,
     namespaces: bool,
+    audit: &'static [&'static str],
 }
 
 /// A policy as a file's text.
@@ -38,6 +39,10 @@ const KEYS: [(&str, &[&str]); 3] = [
             "files.read.deny",
             "files.write.allow",
             "files.write.deny",
+            "files.delete.allow",
+            "files.delete.deny",
+            "files.attributes.allow",
+            "files.attributes.deny",
             "files.exec.allow",
             "files.exec.deny",
             "files.exec.ask",
@@ -55,7 +60,8 @@ impl Policy {
 
     /// These presets and nothing else.
     pub(crate) fn presets(extends: &'static [&'static str]) -> Self {
-        Self { extends, except: &[], rules: Vec::new(), closed: Vec::new(), namespaces: false }
+        let (rules, closed) = (Vec::new(), Vec::new());
+        Self { extends, except: &[], rules, closed, namespaces: false, audit: &[] }
     }
 
     /// Without these, also where a preset extends them.
@@ -91,6 +97,11 @@ impl Policy {
         self
     }
 
+    /// These classes are noted.
+    pub(crate) fn audit(self, audit: &'static [&'static str]) -> Self {
+        Self { audit, ..self }
+    }
+
     /// User namespaces, and mounts in them.
     pub(crate) fn namespaces(self) -> Self {
         Self { namespaces: true, ..self }
@@ -100,6 +111,9 @@ impl Policy {
         let mut lines = vec!["version = 1".to_owned(), format!("extends = {:?}", self.extends)];
         if !self.except.is_empty() {
             lines.push(format!("except = {:?}", self.except));
+        }
+        if !self.audit.is_empty() {
+            lines.push(format!("audit = {:?}", self.audit));
         }
         let mut rules = Vec::new();
         for (table, keys) in KEYS {

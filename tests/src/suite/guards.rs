@@ -126,7 +126,7 @@ fn own_files() -> anyhow::Result<()> {
         let path = papers.join(name);
         let open = Operation::Open { path: path.clone(), flags: libc::O_WRONLY };
         session.refused(name, &open, &Denial::write(&path).because(why.clone()))?;
-        let denial = Denial::by(&["path_unlink"]).access("remove").path(&path).because(why);
+        let denial = Denial::by(&["path_unlink"]).access("delete").path(&path).because(why);
         session.refused(name, &Operation::Unlink { path }, &denial)?;
     }
     let evil = ground.file(&ground.workspace())?;
@@ -137,7 +137,7 @@ fn own_files() -> anyhow::Result<()> {
     session.refused("another policy over the policy", &over, &denial)?;
     let pin = pins.join("links/file_open");
     ensure!(pin.path().exists(), "no pin at {pin}");
-    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin).told_to_root();
+    let denial = Denial::by(&["path_unlink"]).access("delete").path(&pin).told_to_root();
     session.refused("a pin", &Operation::Unlink { path: pin.clone() }, &denial)?;
     let denial = Denial::by(&["path_rename"]).because(Why::Reason(&["default", "rule"]));
     let denial = denial.told_to_root();
@@ -181,7 +181,7 @@ fn deletion() -> anyhow::Result<()> {
     let remove = |path: &Place| Operation::RemoveTree { path: path.clone() };
     let before = snapshot(outside.path())?;
     let mut session = Session::start(&ground, &Policy::preset())?;
-    let denial = Denial::by(&["path_unlink", "path_rmdir"]).access("remove").beneath(outside);
+    let denial = Denial::by(&["path_unlink", "path_rmdir"]).access("delete").beneath(outside);
     session.refused("rm -rf outside", &remove(outside), &denial)?;
     for change in difference(&before, &snapshot(outside.path())?) {
         session.problem(format!("rm -rf changed something: {change}"));

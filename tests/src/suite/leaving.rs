@@ -252,7 +252,7 @@ fn wide() -> anyhow::Result<()> {
     let denial = Denial::by(&["path_mkdir"]).access("create").path(&made).told_to_root();
     session.refused("mkdir of a cgroup", &Operation::Mkdir { path: made }, &denial)?;
     let pin = pins.join("links/file_open");
-    let denial = Denial::by(&["path_unlink"]).access("remove").path(&pin).told_to_root();
+    let denial = Denial::by(&["path_unlink"]).access("delete").path(&pin).told_to_root();
     session.refused("a pin", &Operation::Unlink { path: pin.clone() }, &denial)?;
     let away = Operation::Rename { from: pin.clone(), to: pins.join("links/away"), flags: 0 };
     session.refused("a pin renamed", &away, &Denial::by(&["path_rename"]).told_to_root())?;

@@ -5,9 +5,11 @@ mod aliases;
 mod amounts;
 mod asks;
 mod attributes;
+mod audits;
 mod bad_input;
 mod coexistence;
 mod daemons;
+mod deleting;
 mod devices;
 mod doctor;
 mod engine;
@@ -120,6 +122,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         namespaces::trials(),
         patterns::trials(),
         attributes::trials(),
+        deleting::trials(),
         passing::trials(),
         overlays::trials(),
         fuse::trials(),
@@ -132,6 +135,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         greed::trials(),
         layers::trials(),
         asks::trials(),
+        audits::trials(),
         agreement::trials(),
         learn::trials(),
         live::trials(),

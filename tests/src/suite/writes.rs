@@ -113,13 +113,13 @@ pub(super) fn attacks(ground: &Ground) -> anyhow::Result<Vec<Attack>> {
     b.add("mkdir", by("path_mkdir", "create"), |g, at| {
         Ok(Operation::Mkdir { path: g.absent(at) })
     })?;
-    b.add("rmdir", by("path_rmdir", "remove"), |g, at| {
+    b.add("rmdir", by("path_rmdir", "delete"), |g, at| {
         Ok(Operation::Rmdir { path: g.directory(at)? })
     })?;
-    b.add("unlink", by("path_unlink", "remove"), |g, at| {
+    b.add("unlink", by("path_unlink", "delete"), |g, at| {
         Ok(Operation::Unlink { path: g.file(at)? })
     })?;
-    b.add("unlink through io_uring", by("path_unlink", "remove"), |g, at| {
+    b.add("unlink through io_uring", by("path_unlink", "delete"), |g, at| {
         Ok(Operation::UringUnlink { path: g.file(at)? })
     })?;
     b.add("symlink", by("path_symlink", "create"), |g, at| {

@@ -76,7 +76,7 @@ fn cases(worker: &Worker) -> Vec<Case> {
         ("cp to a new name", "echo evil > evil && cp evil /etc/evil", in_etc("path_mknod")),
         ("mv over", "echo evil > evil && mv -f evil ~/.bashrc", moved()),
         ("mv out of", "mv $OUT/file here", moved()),
-        ("rm -rf", "rm -rf $OUT/tree", by(&["path_unlink", "path_rmdir"], "remove")),
+        ("rm -rf", "rm -rf $OUT/tree", by(&["path_unlink", "path_rmdir"], "delete")),
         ("sed -i", "sed -i s/content/evil/ $OUT/file", by(&["path_mknod"], "create")),
         ("touch", "touch $OUT/new", by(&["path_mknod"], "create")),
         ("mkdir", "mkdir $OUT/new", by(&["path_mkdir"], "create")),

@@ -135,12 +135,12 @@ fn nothing_else() -> anyhow::Result<()> {
         ("echo ref: refs/heads/side > $M/HEAD", write(&main.join("HEAD"))),
         (
             "mv $M/objects $M/refs/objects",
-            Denial::by(&["path_rename"]).access("remove").path(main.join("objects")),
+            Denial::by(&["path_rename"]).access("delete").path(main.join("objects")),
         ),
         (
             "rm -r $M/worktrees/workspace/gitdir",
             Denial::by(&["path_unlink"])
-                .access("remove")
+                .access("delete")
                 .path(own.join("gitdir"))
                 .because(made(&own.join("gitdir"))),
         ),
@@ -175,7 +175,7 @@ fn nothing_else() -> anyhow::Result<()> {
         (
             "mv .git elsewhere",
             Denial::by(&["path_rename"])
-                .access("remove")
+                .access("delete")
                 .path(workspace.join(".git"))
                 .because(made(&workspace.join(".git"))),
         ),

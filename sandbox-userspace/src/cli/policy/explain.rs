@@ -37,6 +37,8 @@ pub(super) struct ExplainArgs {
 enum AccessName {
     Read,
     Write,
+    Delete,
+    Attributes,
     Exec,
     Connect,
     /// Running a command: whether a person is asked first
@@ -120,6 +122,8 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
         let kind = match access {
             AccessName::Read => Kind::Read,
             AccessName::Write => Kind::Write,
+            AccessName::Delete => Kind::Delete,
+            AccessName::Attributes => Kind::Attributes,
             AccessName::Exec => Kind::Execute,
             AccessName::Connect => Kind::Connect,
             // Of a command, above.
@@ -135,13 +139,33 @@ fn answer(args: &ExplainArgs, look: &Look) -> Result<(String, Vec<Line>), String
     let is_socket = real.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     let all: &[AccessName] = match args.access.as_slice() {
         [] if is_socket => &[AccessName::Connect],
-        [] => &[AccessName::Read, AccessName::Write, AccessName::Exec],
+        [] => &PATH,
         named => named,
     };
-    Ok((
-        printable(real.as_os_str().as_bytes()),
-        all.iter().filter_map(|access| ask(*access)).collect(),
-    ))
+    let mut lines: Vec<Line> = all.iter().filter_map(|access| ask(*access)).collect();
+    if args.access.is_empty() {
+        leave_out_the_same(&mut lines);
+    }
+    Ok((printable(real.as_os_str().as_bytes()), lines))
+}
+
+/// All that can be done to a path.
+const PATH: [AccessName; 5] = [
+    AccessName::Read,
+    AccessName::Write,
+    AccessName::Delete,
+    AccessName::Attributes,
+    AccessName::Exec,
+];
+
+/// Leaves out what of writing is decided as writing itself is.
+fn leave_out_the_same(lines: &mut Vec<Line>) {
+    let decided = |line: &Line| (line.answer.allow, line.answer.rule.clone());
+    let write = lines.iter().find(|line| line.access == AccessName::Write).map(decided);
+    lines.retain(|line| {
+        let finer = matches!(line.access, AccessName::Delete | AccessName::Attributes);
+        !finer || Some(decided(line)) != write
+    });
 }
 
 /// Words between spaces.
@@ -208,6 +232,8 @@ fn print(object: &str, line: &Line) {
     let doing = match access {
         AccessName::Read => "read of",
         AccessName::Write => "write of",
+        AccessName::Delete => "deletion of",
+        AccessName::Attributes => "attribute change of",
         AccessName::Exec => "execution of",
         AccessName::Connect => "connection to",
         AccessName::Run => "run of",

@@ -43,7 +43,7 @@ fn expected(hook: Hook) -> Option<&'static [&'static [&'static str]]> {
         Hook::InodeFileSetattr => &[DENTRY, &["struct file_kattr *", "struct fileattr *"]],
         Hook::MmapFile => &[FILE, LONG, LONG, LONG],
         Hook::FileMprotect => &[VMA, LONG, LONG],
-        Hook::BprmCredsForExec => &[&["struct linux_binprm *"]],
+        Hook::BprmCredsForExec | Hook::BprmCheckSecurity => &[&["struct linux_binprm *"]],
         // `u64` since 6.18.
         Hook::TaskAlloc => &[TASK, &["long unsigned int", "unsigned long", "u64"]],
         Hook::SocketCreate => &[INT, INT, INT, INT],
@@ -150,6 +150,7 @@ fn absence(hook: Hook) -> &'static str {
         Hook::FileReceive => "files and sockets that somebody else opened could be used",
         Hook::UringOverrideCreds => "io_uring could act with credentials of somebody else",
         Hook::BprmCredsForExec => "programs that a person is to be asked about would run",
+        Hook::BprmCheckSecurity => "which programs run could not be noted",
         Hook::TaskAlloc => "a child could leave the session",
         Hook::SocketCreate => "kinds of sockets that no address rule sees could be made",
         Hook::SocketConnect => {

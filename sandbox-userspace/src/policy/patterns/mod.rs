@@ -137,8 +137,9 @@ pub(super) fn compile(
 }
 
 fn compile_anew(anchored: &[Anchored], barriers: &[Barrier]) -> Result<Compiled, TooMuch> {
-    let allowing = anchored.iter().filter(|of| of.rule.allow);
-    let allowing = allowing.map(|of| (of.rule.layer, of.rule.kind)).collect();
+    let allowing = anchored.iter().map(|of| &of.rule).filter(|rule| rule.allow);
+    let allowing =
+        allowing.flat_map(|rule| Kind::of(rule.access).map(|kind| (rule.layer, kind))).collect();
     let mut paths = Paths { allowing, ..Paths::default() };
     let mut globs = Numbers::default();
     // What holds in all superblocks has a trie of its own; the rest of each has another.
@@ -214,7 +215,7 @@ impl Paths {
     fn add(&mut self, root: u32, rule: &Placed, globs: &mut Numbers<Glob>) {
         let mut at = root;
         let literal = rule.path.iter().map(|name| Step::Name(Glob::literal(name)));
-        let closes = !rule.allow && rule.kind == Kind::Write;
+        let closes = !rule.allow && rule.speaks_of(Kind::Write);
         let steps = rule.path.len() + rule.tail.len();
         for (number, step) in literal.chain(rule.tail.iter().cloned()).enumerate() {
             at = self.follow(at, &step, globs);
@@ -224,11 +225,12 @@ impl Paths {
         let number = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         self.rules.push(rule.clone());
         self.states[at as usize].ends.push(number);
-        // Only where another layer has patterns that it could end.
-        if !rule.allow
-            && self.allowing.iter().any(|(layer, kind)| *kind == rule.kind && *layer != rule.layer)
-        {
-            self.end(at, rule.layer, rule.kind, globs);
+        for kind in Kind::of(rule.access) {
+            // Only where another layer has patterns that it could end.
+            let mut allowing = self.allowing.iter();
+            if !rule.allow && allowing.any(|of| of.1 == kind && of.0 != rule.layer) {
+                self.end(at, rule.layer, kind, globs);
+            }
         }
     }
 
@@ -290,31 +292,33 @@ impl Paths {
     /// What the patterns that end in these states say: deny wins, then the earlier rule.
     fn overlay(&self, states: &[u32]) -> Overlay {
         let states = || states.iter().map(|state| &self.states[*state as usize]);
-        let barred = |rule: &Placed| {
+        let barred = |rule: &Placed, kind| {
             let mut barriers = states().flat_map(|state| &state.barriers);
-            barriers.any(|(layer, kind)| *kind == rule.kind && *layer != rule.layer)
+            rule.allow && barriers.any(|(layer, of)| *of == kind && *layer != rule.layer)
         };
         let ends = states().flat_map(|state| &state.ends).map(|rule| &self.rules[*rule as usize]);
-        let mut ended: Vec<&Placed> = ends.filter(|rule| !rule.allow || !barred(rule)).collect();
-        ended.sort_by_key(|rule| (rule.allow, rule.id));
+        let kinds = ends.flat_map(|rule| Kind::of(rule.access).map(move |kind| (rule, kind)));
+        let mut ended: Vec<(&Placed, Kind)> =
+            kinds.filter(|(rule, kind)| !barred(rule, *kind)).collect();
+        ended.sort_by_key(|(rule, _)| (rule.allow, rule.id));
         let guards = states().any(|state| state.guards).into();
         let mut overlay = Overlay { guards, ..Overlay::default() };
-        for rule in ended {
-            say(&mut overlay.below, rule);
+        for (rule, kind) in ended {
+            say(&mut overlay.below, rule, kind);
             if rule.scope == Scope::Tree {
-                say(&mut overlay.own, rule);
+                say(&mut overlay.own, rule, kind);
             }
         }
         overlay
     }
 }
 
-/// Adds what a rule says where nothing was said of its kind.
-fn say(said: &mut Said, rule: &Placed) {
-    let bits = rule.kind.access().bits();
+/// Adds what a rule says of a kind where nothing was said of it.
+fn say(said: &mut Said, rule: &Placed, kind: Kind) {
+    let bits = kind.access().bits();
     if said.mask & bits == 0 {
         said.mask |= bits;
         said.allow |= if rule.allow { bits } else { 0 };
-        said.rules[rule.kind as usize] = rule.id;
+        said.rules[kind as usize] = rule.id;
     }
 }

@@ -20,8 +20,8 @@ pub enum Class {
     #[serde(rename = "files.create")]
     FilesCreate,
     /// Removing files and directories.
-    #[serde(rename = "files.remove")]
-    FilesRemove,
+    #[serde(rename = "files.delete")]
+    FilesDelete,
     /// Renaming: within, out of and into a place.
     #[serde(rename = "files.rename")]
     FilesRename,
@@ -78,7 +78,7 @@ impl Class {
         Self::FilesRead,
         Self::FilesWrite,
         Self::FilesCreate,
-        Self::FilesRemove,
+        Self::FilesDelete,
         Self::FilesRename,
         Self::FilesLink,
         Self::FilesTruncate,
@@ -283,13 +283,13 @@ const CONNECT: &[Hook] = &[Hook::Connect4, Hook::Connect6];
 /// The kernel hands a mapped address of an unconnected send to the IPv4 side.
 const SEND: &[Hook] = &[Hook::Sendmsg4, Hook::Sendmsg6];
 const TRUNCATE: &[Hook] = &[Hook::FileTruncate, Hook::PathTruncate];
-const MOVES: Access = Access::CREATE.union(Access::REMOVE);
+const MOVES: Access = Access::CREATE.union(Access::DELETE);
 
 /// Every attempt, in the order in which they are made. None depends on another's outcome.
 #[rustfmt::skip]
 pub(super) const ATTEMPTS: &[Attempt] = {
     use Class::{
-        FilesAttributes, FilesCreate, FilesExecute, FilesLink, FilesRead, FilesRemove, FilesRename,
+        FilesAttributes, FilesCreate, FilesExecute, FilesLink, FilesRead, FilesDelete, FilesRename,
         FilesTruncate, FilesWrite, Kernel, Membership, Mounts, NetworkMapped, NetworkSockets,
         NetworkUdp, NetworkUnix, NetworkV4, NetworkV6, ProcessesSignal, ProcessesTrace,
     };
@@ -305,10 +305,10 @@ pub(super) const ATTEMPTS: &[Attempt] = {
         deny("mkdir outside", FilesCreate, Act::Mkdir("newdir"), &[Hook::PathMkdir], Access::CREATE, DEFAULT, &["newdir"]),
         pass("symlink within", FilesCreate, Act::Symlink("w/newlink")),
         deny("symlink outside", FilesCreate, Act::Symlink("newlink"), &[Hook::PathSymlink], Access::CREATE, DEFAULT, &["newlink"]),
-        pass("unlink within", FilesRemove, Act::Unlink("w/unlink")),
-        deny("unlink outside", FilesRemove, Act::Unlink("unlink"), &[Hook::PathUnlink], Access::REMOVE, DEFAULT, &["unlink"]),
-        pass("rmdir within", FilesRemove, Act::Rmdir("w/rmdir")),
-        deny("rmdir outside", FilesRemove, Act::Rmdir("rmdir"), &[Hook::PathRmdir], Access::REMOVE, DEFAULT, &["rmdir"]),
+        pass("unlink within", FilesDelete, Act::Unlink("w/unlink")),
+        deny("unlink outside", FilesDelete, Act::Unlink("unlink"), &[Hook::PathUnlink], Access::DELETE, DEFAULT, &["unlink"]),
+        pass("rmdir within", FilesDelete, Act::Rmdir("w/rmdir")),
+        deny("rmdir outside", FilesDelete, Act::Rmdir("rmdir"), &[Hook::PathRmdir], Access::DELETE, DEFAULT, &["rmdir"]),
         pass("rename within", FilesRename, Act::Rename("w/rename", "w/renamed")),
         deny("rename outside", FilesRename, Act::Rename("rename", "renamed"), &[Hook::PathRename], MOVES, DEFAULT, &["rename", "renamed"]),
         deny("rename out", FilesRename, Act::Rename("w/cross", "out"), &[Hook::PathRename], MOVES, None, &["w/cross", "out"]),

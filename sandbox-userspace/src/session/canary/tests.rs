@@ -110,10 +110,10 @@ fn the_policy_says_what_the_attempts_expect() {
     let read = (Access::READ | Access::EXECUTE).bits();
     assert_eq!(
         at(&[b"secret"]),
-        Rights { allow: Access::EXECUTE.bits(), rules: [READ_RULE, 0, 0, 0] }
+        Rights { allow: Access::EXECUTE.bits(), rules: [READ_RULE, 0, 0, 0, 0, 0] }
     );
     let allow = read | Access::WRITES.bits();
-    let all = Rights { allow, rules: [0, WRITE_RULE, 0, 0] };
+    let all = Rights { allow, rules: [0, WRITE_RULE, 0, 0, WRITE_RULE, WRITE_RULE] };
     assert_eq!(at(&[b"w"]), all);
     assert_eq!(at(&[b"w", b"deep", b"er"]), all);
     let outside = Rights { allow: read, ..Rights::default() };

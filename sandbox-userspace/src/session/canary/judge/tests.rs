@@ -224,7 +224,7 @@ fn what_was_refused_must_not_have_happened() {
     assert_eq!(failed(&observed), [Class::FilesTruncate]);
     let mut observed = well();
     observed.after.remove("unlink");
-    assert_eq!(failed(&observed), [Class::FilesRemove]);
+    assert_eq!(failed(&observed), [Class::FilesDelete]);
 }
 
 #[test]
