@@ -117,9 +117,7 @@ impl Rights {
     /// the verifier has to follow.
     #[inline(always)]
     fn take(&mut self, said: &Said, kind: usize) {
-        let bit = KIND_ACCESS[kind].bits().trailing_zeros();
-        let spoken = (said.mask >> bit & 1).wrapping_neg();
-        self.rules[kind] = self.rules[kind] & !spoken | said.rules[kind] & spoken;
+        self.rules[kind] = self.rules[kind] & !said.spoken[kind] | said.rules[kind];
     }
 
     /// Takes away what `other` does not allow, with the rules that say so. Making and removing names is
@@ -200,8 +198,36 @@ pub struct Said {
     pub mask: u32,
     /// Those of them that are allowed.
     pub allow: u32,
-    /// The rule of each kind in `mask`.
+    /// The rule of each kind in `mask`; 0 of others.
     pub rules: [u32; KINDS],
+    /// For each kind in `mask` all bits, for others none: a walk has no time to make them of `mask`.
+    pub spoken: [u32; KINDS],
+}
+
+impl Said {
+    /// Adds what a rule says of a kind, of which nothing was said.
+    pub const fn say(&mut self, kind: usize, allow: bool, rule: u32) {
+        let bits = KIND_ACCESS[kind].bits();
+        self.mask |= bits;
+        self.allow |= if allow { bits } else { 0 };
+        self.rules[kind] = rule;
+        self.spoken[kind] = u32::MAX;
+    }
+
+    /// What rules say that allow or deny these accesses, a union of [`KIND_ACCESS`].
+    #[must_use]
+    pub const fn of(access: Access, allow: bool, rule: u32) -> Self {
+        let none = [0; KINDS];
+        let mut said = Self { mask: 0, allow: 0, rules: none, spoken: none };
+        let mut kind = 0;
+        while kind < KINDS {
+            if access.intersects(KIND_ACCESS[kind]) {
+                said.say(kind, allow, rule);
+            }
+            kind += 1;
+        }
+        said
+    }
 }
 
 /// A node of the trie, value of maps `EDGES` and `LONG_EDGES`.
@@ -314,20 +340,16 @@ mod tests {
         rights.fold(&Said::default());
         assert_eq!(rights, Rights { allow: Access::READ.bits(), rules: [1, 2, 3, 4, 5, 6] });
         let writes = Access::WRITES.bits();
-        rights.fold(&Said { mask: writes, allow: writes, rules: [9, 8, 9, 9, 7, 8] });
-        assert_eq!(
-            rights,
-            Rights { allow: Access::READ.bits() | writes, rules: [1, 8, 3, 4, 7, 8] }
-        );
-        let both = (Access::READ | Access::CONNECT).bits();
-        rights.fold(&Said { mask: both, allow: Access::CONNECT.bits(), rules: [5, 9, 9, 6, 9, 9] });
-        assert_eq!(
-            rights,
-            Rights { allow: Access::CONNECT.bits() | writes, rules: [5, 8, 3, 6, 7, 8] }
-        );
-        let delete = Access::DELETE.bits();
-        rights.fold(&Said { mask: delete, allow: 0, rules: [9, 9, 9, 9, 2, 9] });
-        let allow = Access::CONNECT.bits() | writes & !delete;
+        rights.fold(&Said::of(Access::WRITES, true, 8));
+        let allow = Access::READ.bits() | writes;
+        assert_eq!(rights, Rights { allow, rules: [1, 8, 3, 4, 8, 8] });
+        let mut both = Said::of(Access::READ, false, 5);
+        both.say(3, true, 6);
+        rights.fold(&both);
+        let allow = Access::CONNECT.bits() | writes;
+        assert_eq!(rights, Rights { allow, rules: [5, 8, 3, 6, 8, 8] });
+        rights.fold(&Said::of(Access::DELETE, false, 2));
+        let allow = allow & !Access::DELETE.bits();
         assert_eq!(rights, Rights { allow, rules: [5, 8, 3, 6, 2, 8] });
     }
 

@@ -240,9 +240,7 @@ impl Entry {
         let mut said = Said::default();
         for kind in Kind::ALL {
             if let Some(mark) = self.marks[kind as usize][part as usize] {
-                said.mask |= kind.access().bits();
-                said.allow |= if mark.allow { kind.access().bits() } else { 0 };
-                said.rules[kind as usize] = mark.rule;
+                said.say(kind as usize, mark.allow, mark.rule);
             }
         }
         said
@@ -275,13 +273,12 @@ mod tests {
         assert_eq!(root.own, Rights { allow: read, rules: [0; Kind::COUNT] });
         let found: Vec<_> = edges.iter().map(|edge| (edge.from, edge.name.as_slice())).collect();
         assert_eq!(found, [(1, &b"a"[..]), (2, b"b"), (3, b"c"), (1, b"z")]);
-        let writes = Access::WRITES.bits();
-        let a = Said { mask: writes, allow: writes, rules: [0, 1, 0, 0, 1, 1] };
+        let a = Said::of(Access::WRITES, true, 1);
         assert_eq!(edges[0].to, Node { id: 2, edges: 1, own: a, below: a });
         assert_eq!(edges[1].to, Node { id: 3, edges: 1, ..Node::default() });
-        let c = Said { mask: Access::READ.bits(), allow: 0, rules: [3, 0, 0, 0, 0, 0] };
+        let c = Said::of(Access::READ, false, 3);
         assert_eq!(edges[2].to, Node { id: 4, edges: 0, own: Said::default(), below: c });
-        let z = Said { mask: writes, allow: 0, rules: [0, 2, 0, 0, 2, 2] };
+        let z = Said::of(Access::WRITES, false, 2);
         assert_eq!(edges[3].to, Node { id: 5, edges: 0, own: z, below: Said::default() });
     }
 

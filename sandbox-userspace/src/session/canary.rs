@@ -407,13 +407,11 @@ fn policy(place: &Place) -> CompiledPolicy {
         })
         .collect();
     let from = on_the_way(depth).id;
-    let closed = Said { mask: Access::READ.bits(), allow: 0, rules: [READ_RULE, 0, 0, 0, 0, 0] };
-    let writes = Access::WRITES.bits();
-    let open =
-        Said { mask: writes, allow: writes, rules: [0, WRITE_RULE, 0, 0, WRITE_RULE, WRITE_RULE] };
+    let closed = Said::of(Access::READ, false, READ_RULE);
+    let open = Said::of(Access::WRITES, true, WRITE_RULE);
     edges.push(Edge { from, name: SECRET.into(), to: node(depth + 2, 0, closed) });
     edges.push(Edge { from, name: WITHIN.into(), to: node(depth + 3, 0, open) });
-    let shut = Said { mask: Access::EXECUTE.bits(), allow: 0, rules: [0, 0, EXEC_RULE, 0, 0, 0] };
+    let shut = Said::of(Access::EXECUTE, false, EXEC_RULE);
     let shelf = node(depth + 4, 1, Said::default());
     let name = CLOSED.strip_prefix(SHELF).unwrap_or(CLOSED);
     edges.push(Edge { from: shelf.id, name: name.into(), to: node(depth + 5, 0, shut) });

@@ -315,10 +315,7 @@ impl Paths {
 
 /// Adds what a rule says of a kind where nothing was said of it.
 fn say(said: &mut Said, rule: &Placed, kind: Kind) {
-    let bits = kind.access().bits();
-    if said.mask & bits == 0 {
-        said.mask |= bits;
-        said.allow |= if rule.allow { bits } else { 0 };
-        said.rules[kind as usize] = rule.id;
+    if said.mask & kind.access().bits() == 0 {
+        said.say(kind as usize, rule.allow, rule.id);
     }
 }
