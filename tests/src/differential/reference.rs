@@ -239,7 +239,9 @@ impl Reference {
             }
             inside.push(any.clone());
             if self.spelled.placed.len() < self.rules.placed.len() {
-                repeated |= !self.match_alike(model, from, to);
+                // At a directory that is mounted elsewhere too a pattern begins once more, and is not taken for the same.
+                let seen = |spot: &Spot| model.views(spot).len();
+                repeated |= seen(from) != seen(to) || !self.match_alike(model, from, to);
                 for example in EXAMPLES {
                     let names: Names = example.iter().map(|name| name.to_vec()).collect();
                     inside.extend([[names.as_slice(), &any].concat(), names]);
