@@ -5,6 +5,7 @@
 //! offset and type id is checked, every chain is bounded, nothing panics.
 
 use format::{Type, kind, word};
+use named::Named;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 pub(crate) mod builder;
 mod format;
+mod named;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -110,9 +112,7 @@ pub struct Btf {
     strings: Range<usize>,
     /// By id; 0 is `void`.
     types: Vec<Type>,
-    /// [`beginning`] of the name and id of what is looked for by name, in order: every start asks some two
-    /// hundred times, and a kernel has a hundred thousand types.
-    named: Vec<(u64, u32)>,
+    named: Named,
 }
 
 /// What is looked for, and how many members may still be looked at.
@@ -137,13 +137,13 @@ impl Btf {
     /// Checks the form of `data` and finds its types, in one pass.
     pub fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
         let (strings, types) = format::parse(&data)?;
-        let mut btf = Self { data, strings, types, named: Vec::new() };
-        let asked = |ty: &Type| matches!(ty.kind, kind::STRUCT | kind::UNION | kind::FUNC);
-        let named = btf.types.iter().zip(0..).filter(|(ty, _)| asked(ty));
-        let named = named.filter_map(|(ty, id)| Some((beginning(btf.text(ty.name)?), id)));
-        btf.named = named.collect();
-        btf.named.sort_unstable();
-        Ok(btf)
+        let mut named = Named::with(types.len());
+        for (ty, id) in types.iter().zip(0..) {
+            if matches!(ty.kind, kind::STRUCT | kind::UNION | kind::FUNC) {
+                named.add(&data[strings.start + ty.name as usize..strings.end], id);
+            }
+        }
+        Ok(Self { data, strings, types, named })
     }
 
     /// Finds the field of a structure (or union), looking into its anonymous members as C does.
@@ -190,11 +190,9 @@ impl Btf {
     }
 
     fn named(&self, name: &str, kinds: impl Fn(&Type) -> bool) -> impl Iterator<Item = &Type> {
-        let key = beginning(name.as_bytes());
-        let first = self.named.partition_point(|(begins, _)| *begins < key);
-        let alike = self.named[first..].iter().take_while(move |(begins, _)| *begins == key);
+        let alike = self.named.alike(name.as_bytes());
         alike
-            .filter_map(|(_, id)| self.types.get(*id as usize))
+            .filter_map(|id| self.types.get(id as usize))
             .filter(move |ty| kinds(ty) && self.bytes(ty.name) == Some(name.as_bytes()))
     }
 
@@ -329,13 +327,9 @@ impl Btf {
         self.types.get(id as usize).ok_or(BtfError::NoType { id })
     }
 
-    /// The strings from a name on.
-    fn text(&self, name: u32) -> Option<&[u8]> {
-        self.data.get(self.strings.clone())?.get(name as usize..)
-    }
-
     fn bytes(&self, name: u32) -> Option<&[u8]> {
-        self.text(name)?.split(|byte| *byte == 0).next()
+        let text = self.data.get(self.strings.clone())?.get(name as usize..)?;
+        text.split(|byte| *byte == 0).next()
     }
 
     fn string(&self, name: u32) -> Result<String, BtfError> {
@@ -345,15 +339,6 @@ impl Btf {
         })?;
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
-}
-
-/// The first eight bytes of a name, which ends with the text or at a zero.
-fn beginning(text: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    for (to, byte) in bytes.iter_mut().zip(text.iter().take_while(|byte| **byte != 0)) {
-        *to = *byte;
-    }
-    u64::from_be_bytes(bytes)
 }
 
 /// All definitions of one name must give the same answer: different parts of a kernel may use

@@ -27,7 +27,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ignored("siege::programs_die_at_any_moment", 24, 1),
         // Hours: by `--ignored`.
         ignored("siege::programs_die_a_thousand_times", 1_000, 1),
-        ignored("siege::programs_die_ten_thousand_times", 10_000, 4),
+        ignored("siege::programs_die_five_thousand_times", 5_000, 4),
     ]
 }
 

@@ -77,11 +77,13 @@ pub(super) fn parse(data: &[u8]) -> Result<(Range<usize>, Vec<Type>), BtfError> 
     }
 
     let void = Type { name: 0, kind: kind::VOID, flag: false, count: 0, value: 0, detail: 0 };
-    let mut types = vec![void];
+    // Most of a kernel's types take as much again as they do themselves.
+    let mut types = Vec::with_capacity(section_types.len() / (2 * TYPE));
+    types.push(void);
     let mut at = section_types.start;
     while at < section_types.end {
         let id = u32::try_from(types.len()).map_err(|_| malformed(at, "too many types"))?;
-        let (name, info, value) = (word(data, at)?, word(data, at + 4)?, word(data, at + 8)?);
+        let [name, info, value] = words(data, at)?;
         let found = Type {
             name,
             kind: (info >> 24 & 0x7f) as u8,
@@ -95,7 +97,7 @@ pub(super) fn parse(data: &[u8]) -> Result<(Range<usize>, Vec<Type>), BtfError> 
         }
         let size = detail_size(&found)
             .or_else(|| layout_size(&found, &data[layout.clone()]))
-            .ok_or(BtfError::UnknownKind { kind: found.kind, id })?;
+            .ok_or_else(|| BtfError::UnknownKind { kind: found.kind, id })?;
         at = match found.detail.checked_add(size) {
             Some(next) if next <= section_types.end => next,
             _ => return Err(malformed(at, "type ends behind the end of its section")),
@@ -133,10 +135,18 @@ fn layout_size(ty: &Type, layout: &[u8]) -> Option<usize> {
     usize::from(each).checked_mul(ty.count as usize)?.checked_add(usize::from(once))
 }
 
+/// The three words of `struct btf_type`.
+fn words(data: &[u8], at: usize) -> Result<[u32; 3], BtfError> {
+    let bytes = data.get(at..).and_then(<[u8]>::first_chunk::<TYPE>);
+    let bytes = bytes.ok_or_else(|| BtfError::Malformed { what: "file ends too early", at })?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok([words[0], words[1], words[2]].map(u32::from_ne_bytes))
+}
+
 /// The 32-bit word at an offset, native byte order.
 pub(super) fn word(data: &[u8], at: usize) -> Result<u32, BtfError> {
     at.checked_add(4)
         .and_then(|end| data.get(at..end)?.try_into().ok())
         .map(u32::from_ne_bytes)
-        .ok_or(BtfError::Malformed { what: "file ends too early", at })
+        .ok_or_else(|| BtfError::Malformed { what: "file ends too early", at })
 }
