@@ -142,13 +142,13 @@ proptest! {
 fn options_that_join_another_connection_are_told_from_others() {
     const USUAL: &[u8] = &[2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
     const JOIN: &[u8] = &[30, 12, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // Where timestamps and the scaling of windows are off, an option of two bytes is the last one.
+    const PLAIN: &[u8] = &[2, 4, 5, 180, 1, 1, 4, 2];
+    const CAPABLE: &[u8] = &[30, 4, 1, 0];
     let joins = |parts: &[&[u8]]| {
         let options = parts.concat();
         tls::joins(&options.as_slice(), u32::try_from(options.len()).unwrap())
     };
-    // Where timestamps and the scaling of windows are off, an option of two bytes is the last one.
-    const PLAIN: &[u8] = &[2, 4, 5, 180, 1, 1, 4, 2];
-    const CAPABLE: &[u8] = &[30, 4, 1, 0];
     // What MPTCP begins with is no join; behind the end of the list nothing is read.
     for others in [
         &[][..],

@@ -97,7 +97,7 @@ pub(super) fn parse(data: &[u8]) -> Result<(Range<usize>, Vec<Type>), BtfError> 
         }
         let size = detail_size(&found)
             .or_else(|| layout_size(&found, &data[layout.clone()]))
-            .ok_or_else(|| BtfError::UnknownKind { kind: found.kind, id })?;
+            .ok_or(BtfError::UnknownKind { kind: found.kind, id })?;
         at = match found.detail.checked_add(size) {
             Some(next) if next <= section_types.end => next,
             _ => return Err(malformed(at, "type ends behind the end of its section")),
@@ -138,7 +138,7 @@ fn layout_size(ty: &Type, layout: &[u8]) -> Option<usize> {
 /// The three words of `struct btf_type`.
 fn words(data: &[u8], at: usize) -> Result<[u32; 3], BtfError> {
     let bytes = data.get(at..).and_then(<[u8]>::first_chunk::<TYPE>);
-    let bytes = bytes.ok_or_else(|| BtfError::Malformed { what: "file ends too early", at })?;
+    let bytes = bytes.ok_or(BtfError::Malformed { what: "file ends too early", at })?;
     let (words, _) = bytes.as_chunks::<4>();
     Ok([words[0], words[1], words[2]].map(u32::from_ne_bytes))
 }
@@ -148,5 +148,5 @@ pub(super) fn word(data: &[u8], at: usize) -> Result<u32, BtfError> {
     at.checked_add(4)
         .and_then(|end| data.get(at..end)?.try_into().ok())
         .map(u32::from_ne_bytes)
-        .ok_or_else(|| BtfError::Malformed { what: "file ends too early", at })
+        .ok_or(BtfError::Malformed { what: "file ends too early", at })
 }

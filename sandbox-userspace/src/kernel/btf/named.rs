@@ -35,7 +35,7 @@ impl Named {
 }
 
 /// Of a name, which ends with the text or at a zero; eight bytes at a time.
-fn hash(text: &[u8]) -> u64 {
+fn hash(text: &[u8]) -> u32 {
     const LOW: u64 = u64::from_ne_bytes([1; 8]);
     let (chunks, last) = text.as_chunks::<8>();
     let mut end = [0; 8];
@@ -50,13 +50,13 @@ fn hash(text: &[u8]) -> u64 {
         } else {
             bytes & ((zero & zero.wrapping_neg()) >> 7).wrapping_sub(1)
         };
-        // An odd number without pattern (of the golden ratio), and the higher bits are the better mixed ones.
-        hash = (hash ^ kept).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        // An odd number without pattern (of the golden ratio). The higher bits are the better mixed ones.
+        hash = (hash.rotate_left(32) ^ kept).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if zero != 0 {
             break;
         }
     }
-    hash
+    (hash >> 32) as u32
 }
 
 #[cfg(test)]
