@@ -262,7 +262,7 @@ fn renamed() -> anyhow::Result<()> {
     let twin = rename(ground.file(&workspace)?, &ground.absent(&workspace));
     session.allowed("rename in the workspace", &twin)?;
     let (free, taken) = (ground.absent(&outside), ground.file(&outside)?);
-    for (to, access) in [(free, json!(["create"])), (taken, json!(["create", "remove"]))] {
+    for (to, access) in [(free, json!(["create"])), (taken, json!(["create", "delete"]))] {
         let denial = Denial::by(&["path_rename"]).path(&to).or_error(libc::EXDEV);
         let attack = rename(ground.file(&workspace)?, &to);
         let answer = session.refused("rename out of it", &attack, &denial)?;
